@@ -175,7 +175,8 @@ def configure(
     """
     with opened(database_url, name) as found:
         found.configure(trust_owner=trusted(), **settings)
-        if build and found.building is not None:
+        # A rebalance goes on by itself, or is left to `encode`.
+        if build and found.building not in (None, found.access):
             with progress(f"building access by {found.building}"):
                 found.encode(memory=memory, jobs=jobs)
         _print_index(found.row, as_json)
@@ -363,7 +364,7 @@ def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
 @index.command(short_help="Repair index NAME, and print what was done.")
 @click.argument("name", required=False)
 @click.option("--full", is_flag=True, help="Compare every code with a fresh encoding.")
-@click.option("--undo", is_flag=True, help="Give up an unfinished swap.")
+@click.option("--undo", is_flag=True, help="Give up an unfinished swap or rebalance.")
 @click.option(
     "--orphans",
     is_flag=True,
@@ -546,7 +547,8 @@ def _what_to_do(found: IndexRow, waiting: int, *, encoded: bool) -> str:
 def _note_building(found: IndexRow) -> None:
     if found.building is not None:
         note(
-            f"searches go by {found.access} until {found.building} are built: "
+            f"searches go by {found.access} until {found.building} are built"
+            f"{' again' if found.building == found.access else ''}: "
             f"pg-hashindex index encode {found.name}"
         )
 

@@ -8,8 +8,9 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
+    parts jsonb;
 BEGIN
-    RETURN jsonb_build_object(
+    parts := jsonb_build_object(
         -- The schema of pgvector.
         'ext', '{ext}',
         -- The index as a literal, and the one whose searches use it, which a swap has not exchanged yet.
@@ -31,6 +32,9 @@ BEGIN
         -- Whether Citus distributes the table.
         'distributed', hashindex._is_distributed(i)
     );
+    -- That row b may have a code: a tenant that is too long for an index has none. And that it may have one and has none.
+    parts := parts || jsonb_build_object('fits', hashindex._fill('{if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}', parts));
+    RETURN parts || jsonb_build_object('has_no_code', hashindex._fill('NOT EXISTS (SELECT FROM {code_table} c WHERE {same b.key c.id}){fits}', parts));
 END
 $$;
 
@@ -64,9 +68,6 @@ BEGIN
         'answer', named.answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         -- The key of an updated row. A row of NULLs is not NULL, so columns are taken one by one.
         'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, parts ->> 'key_type'),
-        -- That row b has no code and may have one, and that it may: a tenant that is too long for an index has none.
-        'has_no_code', hashindex._has_no_code(i),
-        'fits', hashindex._fill('{if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}', parts),
         -- Key columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
         'part_variables', dividing.variables, 'part_values', dividing.values, 'in_parts', dividing.condition
     );
@@ -338,9 +339,9 @@ BEGIN
            ), '') FILTER (WHERE l.reads), '') AS moved,
            coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', l.log, kept_keys[1]), ''), '') AS truncated
     INTO logs FROM (
-        SELECT hashindex._log_name(i.storage) AS log, true AS reads WHERE i.next_generation IS NOT NULL
+        SELECT i.storage || '_touched' AS log, true AS reads WHERE i.next_generation IS NOT NULL
         UNION ALL
-        SELECT hashindex._log_name(beside.storage), beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
+        SELECT beside.storage || '_touched', beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
     ) l;
     RETURN jsonb_build_object(
         -- The columns beside the codes: in an INSERT, of the rows r, of the rows b; in ON CONFLICT; in an UPDATE from r.

@@ -140,6 +140,8 @@ DECLARE
     given hashindex.index;
     -- The path that searches will use. One that is still being built has its probes already.
     meant text;
+    -- Whether a build that has begun continues.
+    stays boolean;
     plain text;
 BEGIN
     IF trust_owner THEN
@@ -150,10 +152,8 @@ BEGIN
         WHERE _configure_index.name IN (x.name, x.swap_of);
         PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.swap_of = _configure_index.name;
     END IF;
-    PERFORM hashindex._end_left_rebalance(_configure_index.name);
-    i := hashindex._require(_configure_index.name);
-    -- A trigger that has begun may still read the landmarks, and would meet none.
-    IF coalesce(i.next_generation::text, i.landmark_table) IS NOT NULL AND options ->> 'access' <> 'landmarks' THEN
+    -- A trigger that has begun may still log keys or read the landmarks, and would meet no table.
+    IF i.next_generation IS NOT NULL AND options ->> 'access' IS NOT NULL OR i.landmark_table IS NOT NULL AND options ->> 'access' <> 'landmarks' THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     i := hashindex._locked_index(i.name);
@@ -161,6 +161,8 @@ BEGIN
     options := hashindex._checked_options(i.name, used, options);
     given := jsonb_populate_record(given, options);
     meant := coalesce(given.access, i.building, i.access);
+    -- To name the path that is in use gives up a build of another, or one that was cut off.
+    stays := given.access IS NULL OR given.access = i.building AND (i.access <> i.building OR hashindex._is_at_work('access', i.name));
     IF given.probes IS NOT NULL AND meant <> 'landmarks' THEN
         RAISE EXCEPTION 'probes are for access path landmarks, and index "%" has access path %', i.name, meant
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave probes out.';
@@ -169,16 +171,16 @@ BEGIN
     IF plain IS NOT NULL THEN
         EXECUTE format('UPDATE hashindex.index x SET %s WHERE x.name = $2', plain) USING given, i.name;
     END IF;
-    UPDATE hashindex.index x
-    -- Measured on 300,000 text embeddings with 40 candidates: 80 lists find .955 of the ten nearest.
-    SET probes = CASE WHEN 'landmarks' IN (meant, x.access) THEN coalesce(given.probes, x.probes, 80) ELSE x.probes END,
-        building = nullif(meant, x.access),
-        next_generation = CASE WHEN meant = 'landmarks' THEN x.next_generation END
-    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-    IF i.building = 'scan' THEN
+    IF meant = 'scan' THEN
         -- A scan needs nothing to be built. Searches may still read the landmarks, so hashindex.drop_unused drops them later.
         UPDATE hashindex.index x
-        SET (access, building, probes, trained_rows, landmark_table) = (x.building, NULL, NULL, NULL, NULL)
+        SET (access, building, next_generation, probes, trained_rows, landmark_table) = ('scan', NULL, NULL, NULL, NULL, NULL)
+        WHERE x.name = i.name RETURNING x.* INTO STRICT i;
+    ELSE
+        UPDATE hashindex.index x
+        -- Measured on 300,000 text embeddings with 40 candidates: 80 lists find .955 of the ten nearest.
+        SET probes = coalesce(given.probes, x.probes, 80),
+            building = CASE WHEN stays THEN x.building ELSE nullif(meant, x.access) END, next_generation = CASE WHEN stays THEN x.next_generation END
         WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     END IF;
     PERFORM hashindex._create_functions(i);

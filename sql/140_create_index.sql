@@ -18,7 +18,6 @@ DECLARE
         WHEN column_name IS NULL THEN 'column_name'
         WHEN model IS NULL THEN 'model'
     END;
-    access text;
 BEGIN
     PERFORM hashindex._check_administrator();
     IF missing IS NOT NULL THEN
@@ -62,16 +61,12 @@ BEGIN
     FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
-    PERFORM hashindex._make_generation(i, used, _create_index.table_name);
-    access := coalesce(options ->> 'access', hashindex._usual_access(i, used));
-    IF access <> 'scan' OR options ? 'probes' THEN
-        PERFORM hashindex._configure_index(i.name, jsonb_build_object('access', access, 'probes', options -> 'probes'));
-    END IF;
+    PERFORM hashindex._make_generation(i, used, _create_index.table_name, jsonb_build_object('access', options -> 'access', 'probes', options -> 'probes'));
 END
 $$;
 
--- Makes what a row of the catalog describes: those of an index and of the codes beside it differ in who has the triggers.
-CREATE OR REPLACE FUNCTION hashindex._make_generation(i hashindex.index, used hashindex.model, base regclass) RETURNS void
+-- Makes what a row of the catalog describes, with an access path: those of an index and of the codes beside it differ in who has the triggers.
+CREATE OR REPLACE FUNCTION hashindex._make_generation(i hashindex.index, used hashindex.model, base regclass, path jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -99,16 +94,19 @@ BEGIN
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another model by a swap.';
     END IF;
 
+    path := path || jsonb_build_object('access', coalesce(path ->> 'access', hashindex._usual_access(i, used)));
     PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex.distribute(i.name);
+        PERFORM hashindex._configure_index(i.name, path);
     ELSE
         IF i.swap_of IS NOT NULL THEN
             PERFORM hashindex._create_log(i, base);
-            PERFORM hashindex._tell_writers(i);
+            PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
         END IF;
-        PERFORM hashindex._create_functions(i);
+        -- It makes the functions.
+        PERFORM hashindex._configure_index(i.name, path);
         IF i.swap_of IS NULL THEN
             -- The table's owner needs EXECUTE to attach a partition.
             EXECUTE format(

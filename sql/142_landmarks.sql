@@ -18,7 +18,6 @@ BEGIN
     i.access := 'landmarks';
     i.building := NULL;
     i.next_generation := NULL;
-    i.built_from := NULL;
     RETURN i;
 END
 $$;
@@ -87,8 +86,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
-    i.next_generation := hashindex._new_generation(i.generation);
-    UPDATE hashindex.index x SET next_generation = i.next_generation
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
+    UPDATE hashindex.index x SET (building, next_generation) = ('landmarks', hashindex._new_generation(i.generation))
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     later := hashindex._next_of(i);
     -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.
@@ -137,44 +136,29 @@ BEGIN
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
     -- Each range of pages is read from its next page on. A crash empties it with the staged codes.
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, leaf bigint NOT NULL, first_page bigint NOT NULL, next_page bigint NOT NULL, end_page bigint NOT NULL)',
+        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, leaf bigint NOT NULL, file bigint NOT NULL, first_page bigint NOT NULL, next_page bigint NOT NULL, end_page bigint NOT NULL)',
         i.storage || '_ranges'
     );
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_ranges'), 'pages that a build reads');
-    PERFORM hashindex._tell_writers(i);
+    -- No statement that writes has begun with the former functions. Those of codes in use log keys for the codes beside.
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name IN (i.name, i.swap_of) AND NOT hashindex._is_logged_for(x);
 END
 $$;
 
--- Name of the table of the keys that were written and that some codes, being built or beside those in use, are not up to date with.
-CREATE OR REPLACE FUNCTION hashindex._log_name(storage text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN storage || '_touched';
-
--- Makes the log of keys. One of codes that last survives a crash as the table does; a build begins again after a crash, and passes no table.
+-- Makes the log of the keys that were written and that some codes, being built or beside those in use, are not up to date with. One of codes
+-- that last survives a crash as the table does; a build begins again after a crash, and passes no table.
 CREATE OR REPLACE FUNCTION hashindex._create_log(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    log text := format('hashindex.%I', hashindex._log_name(i.storage));
+    log text := format('hashindex.%I', i.storage || '_touched');
 BEGIN
     EXECUTE format(
         'CREATE %s TABLE %s AS SELECT %s FROM hashindex.%I WITH NO DATA', CASE WHEN base IS NULL THEN 'UNLOGGED' ELSE nullif(hashindex._logging(base), 'LOGGED') END,
         log, hashindex._columns_of(NULL, hashindex._code_keys(i)), i.code_table
     );
     PERFORM hashindex._adopt(i, log, 'keys that were written while it is built or not in use');
-END
-$$;
-
--- Makes the functions again that write the codes of an index and log keys. The caller holds SHARE ROW EXCLUSIVE on the table, so no
--- statement that writes has begun with the former ones.
-CREATE OR REPLACE FUNCTION hashindex._tell_writers(i hashindex.index) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    PERFORM hashindex._create_functions(x) FROM hashindex.index x
-    WHERE x.name = CASE WHEN hashindex._is_logged_for(i) THEN i.swap_of ELSE i.name END;
 END
 $$;
 
@@ -188,7 +172,7 @@ DECLARE
     emptied boolean;
 BEGIN
     EXECUTE format('WITH marks AS (DELETE FROM hashindex.%I t WHERE t.%I IS NULL RETURNING 1) SELECT count(*) > 0 FROM marks',
-                   hashindex._log_name(i.storage), (hashindex._code_keys(i))[1]) INTO emptied;
+                   i.storage || '_touched', (hashindex._code_keys(i))[1]) INTO emptied;
     IF emptied THEN
         EXECUTE hashindex._fill(
             'DELETE FROM {code_table} c{if encoded} WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same b.key c.id}){end encoded}',
@@ -291,7 +275,7 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM {touched} t WHERE {same t.id s.id}){fits}
         -- A small tenant has no landmarks, and its codes are together all the same.
         ORDER BY {if tenant}b.{tenant}, {end tenant}s.landmark$order$, parts, jsonb_build_object(
-            'staged', format('hashindex.%I', i.storage || '_staged'), 'touched', format('hashindex.%I', hashindex._log_name(i.storage))
+            'staged', format('hashindex.%I', i.storage || '_staged'), 'touched', format('hashindex.%I', i.storage || '_touched')
         )
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
@@ -318,7 +302,7 @@ DECLARE
     renew text := format('hashindex.%I', 'renew_' || i.storage);
     is_beside boolean := hashindex._is_logged_for(i);
     names jsonb := hashindex._name_parts(i) || jsonb_build_object(
-        'log', format('hashindex.%I', hashindex._log_name(i.storage)), 'first', quote_ident((hashindex._code_keys(i))[1])
+        'log', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident((hashindex._code_keys(i))[1])
     );
     emptied boolean;
     applied bigint;
@@ -354,78 +338,33 @@ BEGIN
 END
 $$;
 
--- Brings codes beside those in use up to date for all logged keys that the transaction sees.
-CREATE OR REPLACE FUNCTION hashindex._catch_up_whole(name text) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index := hashindex._require(_catch_up_whole.name);
-BEGIN
-    WHILE hashindex._is_logged_for(i) AND hashindex._catch_up(i.name) > 0 LOOP
-    END LOOP;
-END
-$$;
-
--- Lets searches and writers use the landmarks that were built. The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last
--- keys. No lock on code tables is taken, so no session has to wait.
-CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS void
+-- Applies the last keys, and lets searches and writers use the landmarks that were built; returns false if the table was emptied. The caller
+-- holds SHARE ROW EXCLUSIVE on the table. No lock on code tables is taken, so no session has to wait.
+CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(_finish_build.name);
     later hashindex.index := hashindex._next_of(i);
+    applied bigint;
 BEGIN
+    LOOP
+        applied := hashindex._catch_up(i.name);
+        EXIT WHEN applied = 0;
+        IF applied < 0 THEN
+            RETURN false;
+        END IF;
+    END LOOP;
     PERFORM hashindex._allow_shard_changes();
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
     UPDATE hashindex.index x
-    SET (code_table, landmark_table, access, building, generation, next_generation, built_from, trained_rows, codes_oid)
-        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, _finish_build.trained_rows,
+    SET (code_table, landmark_table, access, building, generation, next_generation, trained_rows, codes_oid)
+        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, _finish_build.trained_rows,
            to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
-    PERFORM hashindex._create_functions(later);
-    IF hashindex._is_logged_for(later) THEN
-        PERFORM hashindex._tell_writers(later);
-    END IF;
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.name OR x.name = i.swap_of AND x.triggers = i.triggers;
     PERFORM hashindex._set_readers(later, i);
-END
-$$;
-
--- Whether a rebalance of an index was cut off: its triggers log what is written, and no session reads the log. A first build that was cut
--- off is continued by pg-hashindex index encode; it is not left over.
-CREATE OR REPLACE FUNCTION hashindex._has_left_rebalance(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN i.next_generation IS NOT NULL AND i.building IS DISTINCT FROM 'landmarks' AND NOT hashindex._is_at_work('access', i.name);
-END
-$$;
-
--- Gives up a rebalance that was cut off, so that triggers no longer log what is written; returns whether there was one.
--- hashindex.drop_unused drops its tables, in another transaction.
-CREATE OR REPLACE FUNCTION hashindex._end_left_rebalance(name text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index := hashindex._require(_end_left_rebalance.name);
-BEGIN
-    IF NOT hashindex._has_left_rebalance(i) THEN
-        RETURN false;
-    END IF;
-    PERFORM hashindex._lock_against_writers(i);
-    i := hashindex._locked_index(i.name);
-    -- A session may have continued it while this one waited.
-    IF NOT hashindex._has_left_rebalance(i) THEN
-        RETURN false;
-    END IF;
-    PERFORM hashindex._allow_shard_changes();
-    UPDATE hashindex.index x SET (next_generation, built_from) = (NULL, NULL)
-    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
-    PERFORM hashindex._tell_writers(i);
     RETURN true;
 END
 $$;

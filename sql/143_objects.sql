@@ -24,8 +24,8 @@ BEGIN
         c.relname IN (i.code_table, i.landmark_table, i.storage || '_shards')
         OR i.next_generation IS NOT NULL AND c.relname IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
-            i.storage || '_staged', i.storage || '_ranges', hashindex._log_name(i.storage)
-        ) OR c.relname = hashindex._log_name(i.storage) AND hashindex._is_logged_for(i), false
+            i.storage || '_staged', i.storage || '_ranges', i.storage || '_touched'
+        ) OR c.relname = i.storage || '_touched' AND hashindex._is_logged_for(i), false
     )
     FROM pg_class c
     WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p') AND starts_with(c.relname, i.storage || '_')
@@ -72,7 +72,7 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     IF shares THEN
         -- Codes first: a session that has searched by them may then want to write, and would wait for a lock on the table. Writers hold the log.
-        FOR made IN SELECT o.object FROM hashindex._objects_of(i) o WHERE o.kind = 'table' AND o.id <> to_regclass(format('hashindex.%I', hashindex._log_name(i.storage))) LOOP
+        FOR made IN SELECT o.object FROM hashindex._objects_of(i) o WHERE o.kind = 'table' AND o.id <> to_regclass(format('hashindex.%I', i.storage || '_touched')) LOOP
             EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', made.object);
         END LOOP;
         PERFORM hashindex._lock_against_writers(i);

@@ -3,20 +3,6 @@
 -- both costs more; the codes beside catch up with the log. Then the two exchange everything but their names and triggers, under a short lock.
 -- The former codes stay beside, with a log of the keys written since, until they are pruned.
 
--- Catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous).
-CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[]) RETURNS hashindex.index
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    beside hashindex.index;
-BEGIN
-    SELECT x.* INTO beside FROM hashindex.index x
-    WHERE x.swap_of = index_name AND x.swap_state = ANY (states);
-    RETURN beside;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(
     name text, model text, column_name text DEFAULT NULL, options jsonb DEFAULT '{}'
 ) RETURNS text
@@ -30,11 +16,11 @@ DECLARE
     beside hashindex.index;
     base regclass;
     asked jsonb;
-    wanted text;
     vectors text;
     filters text[];
+    is_same boolean;
 BEGIN
-    IF (hashindex._find_swap(i.name, '{next,ready}')).name IS NULL THEN
+    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'next') THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     -- A second swap waits here, and then finds the first.
@@ -57,21 +43,18 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'The column has changed since: drop the index, and create it again with this model.';
     END IF;
-    wanted := options ->> 'access';
-    beside := hashindex._find_swap(i.name, '{next,ready}');
-    IF (beside.model_id, beside.column_name, beside.filter_columns) = (used.id, vectors, filters)
-        AND coalesce(asked ->> 'access' = coalesce(beside.building, beside.access), true) THEN
+    SELECT x.* INTO beside FROM hashindex.index x WHERE x.swap_of = i.name;
+    is_same := (beside.model_id, beside.column_name, beside.filter_columns) = (used.id, vectors, filters);
+    IF beside.swap_state = 'next' AND is_same AND coalesce(asked ->> 'access' = coalesce(beside.building, beside.access), true) THEN
         -- A former run was cut off; this one continues it.
         RETURN beside.name;
-    ELSIF beside.name IS NOT NULL THEN
+    ELSIF beside.swap_state = 'next' THEN
         RAISE EXCEPTION 'index "%" is being swapped to model % of column % by access path %, with filter columns %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id),
             beside.column_name, coalesce(beside.building, beside.access), beside.filter_columns
             USING ERRCODE = 'object_in_use',
                   HINT = format('Finish that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
-    END IF;
-    beside := hashindex._find_swap(i.name, '{previous}');
-    IF beside.name IS NOT NULL AND (i.model_id, i.column_name, i.filter_columns) = (used.id, vectors, filters)
+    ELSIF beside.name IS NOT NULL AND (i.model_id, i.column_name, i.filter_columns) = (used.id, vectors, filters)
             AND coalesce(asked ->> 'access' = coalesce(i.building, i.access), true) THEN
         RAISE EXCEPTION 'index "%" has model %:% already', i.name, used.name, used.version
             USING ERRCODE = 'object_in_use', HINT = format('Drop its former codes with: pg-hashindex index prune %s.', i.name);
@@ -80,7 +63,7 @@ BEGIN
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
             USING ERRCODE = 'object_in_use',
                   HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
-                                CASE WHEN (beside.model_id, beside.column_name, beside.filter_columns) <> (used.id, vectors, filters) THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
+                                CASE WHEN NOT is_same THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
     PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_vector_column(base, vectors, used.dimension);
@@ -108,12 +91,10 @@ BEGIN
     beside.trained_rows := NULL;
     beside.landmark_table := NULL;
     beside.next_generation := NULL;
-    beside.built_from := NULL;
-    PERFORM hashindex._make_generation(beside, used, base);
-    PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
-    PERFORM hashindex._configure_index(beside.name, jsonb_build_object(
-        'access', wanted, 'probes', CASE wanted WHEN 'landmarks' THEN options -> 'probes' END
+    PERFORM hashindex._make_generation(beside, used, base, jsonb_build_object(
+        'access', options -> 'access', 'probes', CASE options ->> 'access' WHEN 'landmarks' THEN options -> 'probes' END
     ));
+    PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
     RETURN beside.name;
 END
 $$;
@@ -121,45 +102,15 @@ $$;
 COMMENT ON FUNCTION hashindex.begin_swap IS
     'makes codes of another model, of another column or with other options if they are named, beside those of an index, to be encoded and then exchanged with them; returns their name';
 
--- Called once all codes are committed: transactions that begin later see all of them.
-CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    beside hashindex.index;
-    empty boolean;
-BEGIN
-    PERFORM hashindex._require(swap_is_ready.name, administers => true);
-    SELECT x.* INTO beside FROM hashindex.index x
-    WHERE x.swap_of = swap_is_ready.name AND x.swap_state IN ('next', 'ready') FOR UPDATE;
-    IF beside.name IS NULL THEN
-        RAISE EXCEPTION 'index "%" is not being swapped', swap_is_ready.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Begin with: pg-hashindex index swap.';
-    END IF;
-    IF beside.building = 'landmarks' THEN
-        -- Landmarks cannot be trained on an empty table. They are built when it has rows.
-        EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM hashindex.%I)', beside.code_table) INTO empty;
-    END IF;
-    IF beside.building IS NOT NULL AND empty IS NOT TRUE THEN
-        RAISE EXCEPTION 'the access path % of index "%" is not built', beside.building, beside.name
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Run: pg-hashindex index encode %s', beside.name);
-    END IF;
-    UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex.swap_is_ready(text) IS 'marks the codes that an index is swapped to as encoded and built';
-
 CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(exchange.name, administers => true);
-    beside text;
+    beside hashindex.index;
     is_older boolean;
+    lacks boolean;
     latest bigint;
     log text;
 BEGIN
@@ -169,9 +120,10 @@ BEGIN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     i := hashindex._locked_index(i.name);
-    SELECT x.name, x.created_at <> now() INTO beside, is_older FROM hashindex.index x
-    WHERE x.swap_of = exchange.name AND x.swap_state = exchange.state FOR UPDATE;
-    IF beside IS NULL THEN
+    SELECT x.* INTO beside FROM hashindex.index x WHERE x.swap_of = exchange.name AND x.swap_state = exchange.state FOR UPDATE;
+    -- In one transaction nothing is built beside: a migration scans until then.
+    is_older := beside.created_at <> now();
+    IF beside.name IS NULL THEN
         RAISE EXCEPTION 'index "%" has no % codes of another model', exchange.name,
             CASE exchange.state WHEN 'previous' THEN 'former' ELSE coalesce(exchange.state, 'NULL') END
             USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -180,15 +132,27 @@ BEGIN
     -- Sessions that encode or build lock the names of both the index and its storage.
     IF (
         SELECT bool_or(hashindex._is_at_work(w.work, n.name))
-        FROM unnest(ARRAY[exchange.name, beside]) n(name), unnest('{encode,access}'::text[]) w(work)
+        FROM unnest(ARRAY[exchange.name, beside.name]) n(name), unnest('{encode,access}'::text[]) w(work)
     ) THEN
         RAISE EXCEPTION 'index "%" is being encoded or built by another session', exchange.name
             USING ERRCODE = 'lock_not_available', HINT = 'Wait for it.';
     ELSIF is_older AND current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'codes of index "%" are exchanged after the last written keys, which this transaction may not see', exchange.name
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
+    ELSIF is_older AND beside.swap_state = 'next' THEN
+        -- A role that does not see every row cannot say that all are encoded.
+        lacks := NOT beside.encoded AND NOT row_security_active(format('%I.%I', i.schema_name, i.table_name));
+        IF beside.building IS NOT NULL AND NOT lacks THEN
+            -- Landmarks cannot be trained on an empty table. They are built when it has rows.
+            EXECUTE format('SELECT EXISTS (SELECT 1 FROM hashindex.%I)', beside.code_table) INTO lacks;
+        END IF;
+        IF lacks THEN
+            RAISE EXCEPTION 'index "%" is not encoded, or its access path % is not built', beside.name, coalesce(beside.building, beside.access)
+                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', beside.name);
+        END IF;
     END IF;
-    PERFORM hashindex._catch_up_whole(beside);
+    WHILE hashindex._catch_up(beside.name) > 0 LOOP
+    END LOOP;
     -- Names, and when they were made, stay; each other column is exchanged, in one statement since storage is unique.
     EXECUTE format(
         'UPDATE hashindex.index x SET (%1$s) = (SELECT %1$s FROM hashindex.index o WHERE o.name IN ($1, $2) AND o.name <> x.name) '
@@ -198,25 +162,24 @@ BEGIN
             WHERE a.attrelid = 'hashindex.index'::regclass AND a.attnum > 0 AND NOT a.attisdropped
                 AND a.attname <> ALL ('{name,created_at,swap_of,swap_state}')
         )
-    ) USING exchange.name, beside;
+    ) USING exchange.name, beside.name;
     -- A rebalance that was cut off is given up.
-    SELECT max(x.generation) INTO STRICT latest FROM hashindex.index x WHERE x.name IN (exchange.name, beside);
+    SELECT max(x.generation) INTO STRICT latest FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name);
     UPDATE hashindex.index x
-    SET (generation, next_generation, built_from, swap_state)
-        = (hashindex._new_generation(latest), NULL, NULL, CASE x.name WHEN beside THEN 'previous' END)
-    WHERE x.name IN (exchange.name, beside);
+    SET (generation, building, next_generation, swap_state)
+        = (hashindex._new_generation(latest), nullif(x.building, x.access), NULL, CASE x.name WHEN beside.name THEN 'previous' END)
+    WHERE x.name IN (exchange.name, beside.name);
     -- The former log is of the codes that are in use now.
-    FOR log IN SELECT hashindex._log_name(x.storage) FROM hashindex.index x WHERE x.name IN (exchange.name, beside) AND x.triggers = i.triggers LOOP
+    FOR log IN SELECT x.storage || '_touched' FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name) AND x.triggers = i.triggers LOOP
         EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', log);
     END LOOP;
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = beside;
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = beside.name;
     IF hashindex._is_logged_for(i) THEN
         PERFORM hashindex._create_log(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
     END IF;
-    PERFORM hashindex._create_functions(x) FROM hashindex.index x
-    WHERE x.name IN (exchange.name, beside);
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name);
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.exchange(text, text) IS
-    'exchanges the codes of an index with those that are ready (a swap) or previous (a rollback); the former ones become the previous';
+    'exchanges the codes of an index with those that are next (a swap) or previous (a rollback); the former ones become the previous';

@@ -136,24 +136,18 @@ BEGIN
     JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
     CROSS JOIN LATERAL unnest(k.key_columns, k.key_types) n(name, type) WHERE n.name = o.name;
     PERFORM hashindex._allow_shard_changes();
-    -- A new generation keeps present snapshots from searching codes that are not complete.
-    i.generation := hashindex._new_generation(i.generation);
     EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.code_table);
-    -- The landmarks and indexes over the codes were dropped with them.
-    i.building := CASE WHEN i.access <> 'scan' THEN coalesce(i.building, i.access) ELSE i.building END;
-    i.access := 'scan';
-    i.landmark_table := NULL;
-    i.next_generation := NULL;
     UPDATE hashindex.index x
-    SET (generation, building, access, landmark_table, next_generation, key_types, encoded)
-        = (i.generation, i.building, i.access, i.landmark_table, i.next_generation, i.key_types, false)
-    WHERE x.name = i.name;
+    -- A new generation keeps present snapshots from searching codes that are not complete. Lists were dropped with the codes.
+    SET (generation, access, building, landmark_table, next_generation, key_types, encoded)
+        = (hashindex._new_generation(x.generation), 'scan', CASE WHEN 'landmarks' IN (x.access, x.building) THEN 'landmarks' END, NULL, NULL, i.key_types, false)
+    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
     ELSIF hashindex._is_logged_for(i) THEN
-        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i.storage));
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.storage || '_touched');
         PERFORM hashindex._create_log(i, base);
     END IF;
     PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.triggers = i.triggers ORDER BY x.swap_of NULLS FIRST;
@@ -242,7 +236,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT c.oid::regclass FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id
-    WHERE o.in_use AND c.relname NOT IN (i.storage || '_staged', i.storage || '_ranges') AND (c.relname <> hashindex._log_name(i.storage) OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
+    WHERE o.in_use AND c.relname NOT IN (i.storage || '_staged', i.storage || '_ranges') AND (c.relname <> i.storage || '_touched' OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 

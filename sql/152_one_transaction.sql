@@ -18,25 +18,12 @@ BEGIN
             -- serialization failure that callers of these isolation levels expect.
             {if strict}FOR SHARE OF b{end strict}
         ) s$encode$, hashindex._name_parts(i), jsonb_build_object(
-            'refresh', format('hashindex.%I', hashindex._refresh_name(i)), 'has_no_code', hashindex._has_no_code(i),
+            'refresh', format('hashindex.%I', hashindex._refresh_name(i)),
             'given', CASE WHEN id IS NOT NULL THEN hashindex._key_of_text(i, quote_literal(id)) END,
             'strict', current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
         )
     ) INTO written;
     RETURN written;
-END
-$$;
-
--- SQL that tells whether row b of an indexed table has no code.
-CREATE OR REPLACE FUNCTION hashindex._has_no_code(i hashindex.index) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN hashindex._fill(
-        'NOT EXISTS (SELECT FROM {code_table} c WHERE {same b.key c.id}){if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}',
-        hashindex._name_parts(i)
-    );
 END
 $$;
 
@@ -57,7 +44,8 @@ BEGIN
     EXECUTE format('LOCK TABLE %s, hashindex.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex._require(i.name);
-    PERFORM hashindex._catch_up_whole(i.name);
+    WHILE hashindex._is_logged_for(i) AND hashindex._catch_up(i.name) > 0 LOOP
+    END LOOP;
     IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
@@ -81,7 +69,7 @@ BEGIN
             written := 0;
             FOR key IN EXECUTE format(
                 'SELECT %s FROM %s b WHERE b.%I IS NOT NULL AND %s ORDER BY %s', hashindex._key_text('b', i.key_columns), base, i.column_name,
-                hashindex._has_no_code(i), hashindex._columns_of('b', i.key_columns)
+                hashindex._name_parts(i) ->> 'has_no_code', hashindex._columns_of('b', i.key_columns)
             ) LOOP
                 BEGIN
                     written := written + hashindex._encode_waiting(i, key);
@@ -213,15 +201,15 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true);
     used hashindex.model := hashindex.find_model(model);
-    beside hashindex.index := hashindex._find_swap(i.name, '{previous}');
+    previous hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'previous';
     options jsonb := jsonb_strip_nulls(jsonb_build_object('filter_columns', swap_model.filter_columns));
     filters text[] := (hashindex._with_options(i, options)).filter_columns;
 BEGIN
     IF (i.model_id, i.filter_columns) <> (used.id, filters) AND used.network IS NULL
-        AND ((beside.model_id, beside.filter_columns) = (used.id, filters)) IS NOT TRUE THEN
+        AND ((previous.model_id, previous.filter_columns) = (used.id, filters)) IS NOT TRUE THEN
         -- The table is locked before the catalog's row, as by builds. Dropping former codes locks out readers too.
         EXECUTE format('LOCK TABLE %I.%I IN %s MODE', i.schema_name, i.table_name,
-                       CASE WHEN beside.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
+                       CASE WHEN previous.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
     END IF;
     i := hashindex._locked_index(index_name);
     filters := (hashindex._with_options(i, options)).filter_columns;
@@ -231,26 +219,22 @@ BEGIN
         RAISE EXCEPTION 'index "%" is being swapped by another session', i.name
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
     END IF;
-    beside := hashindex._find_swap(i.name, '{previous}');
+    SELECT x.* INTO previous FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'previous';
     IF used.network IS NOT NULL THEN
         RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = format('Run pg-hashindex index swap %s --model %s:%s%s before it; the migration then changes nothing.', i.name, used.name, used.version,
                                 CASE WHEN filters <> i.filter_columns THEN format(' --filter-columns "%s"', array_to_string(filters, ',')) END);
-    ELSIF (beside.model_id, beside.filter_columns) = (used.id, filters) THEN
+    ELSIF (previous.model_id, previous.filter_columns) = (used.id, filters) THEN
         -- The former codes lack only the keys written since the last swap.
         PERFORM hashindex.exchange(i.name, 'previous');
     ELSE
-        IF beside.name IS NOT NULL THEN
+        IF previous.name IS NOT NULL THEN
             -- First, so that we wait for readers of the table before any writer waits for us.
-            PERFORM hashindex.drop_index(beside.name);
+            PERFORM hashindex.drop_index(previous.name);
         END IF;
-        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), options => options);
-        beside := hashindex._find_swap(i.name, '{next,ready}');
-        PERFORM hashindex.encode_rows(beside.name);
-        -- hashindex.swap_is_ready would not do: it refuses an access path that is not built yet, and a migration scans until then.
-        UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
-        PERFORM hashindex.exchange(i.name, 'ready');
+        PERFORM hashindex.encode_rows(hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), options => options));
+        PERFORM hashindex.exchange(i.name, 'next');
     END IF;
     PERFORM hashindex._warn_of_path(i.name);
     RETURN true;

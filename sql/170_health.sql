@@ -226,7 +226,7 @@ BEGIN
             rows := codes - strays + missing;
         END IF;
     ELSE
-        drawn := hashindex._sample_ids(base, i.key_columns, hashindex._fill('b.{column} IS NOT NULL{if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}', names), 2000);
+        drawn := hashindex._sample_ids(base, i.key_columns, hashindex._fill('b.{column} IS NOT NULL{fits}', names), 2000);
         EXECUTE format(
             'SELECT $2, cardinality($1), $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
             'WHERE NOT EXISTS (SELECT FROM %s c WHERE (%s) = (%s))', code_table, hashindex._columns_of('c', kept), drawn_key
@@ -285,8 +285,8 @@ DECLARE
     log regclass;
     behind double precision;
 BEGIN
-    FOR x IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name ORDER BY o.swap_state LOOP
-        log := to_regclass(format('hashindex.%I', hashindex._log_name(x.storage)));
+    FOR x IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name LOOP
+        log := to_regclass(format('hashindex.%I', x.storage || '_touched'));
         behind := NULL;
         IF hashindex._is_logged_for(x) AND has_table_privilege(log, 'SELECT') THEN
             EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
@@ -297,7 +297,7 @@ BEGIN
                         || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
                     WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
                     ELSE format('a swap to model %s was left %s', s.model,
-                                CASE x.swap_state WHEN 'ready' THEN 'after encoding' ELSE 'half done' END) END,
+                                CASE WHEN x.encoded AND x.building IS NULL THEN 'after encoding' ELSE 'half done' END) END,
                CASE WHEN x.swap_state = 'previous' THEN
                         CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
                         || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
@@ -351,7 +351,7 @@ BEGIN
                (3, 'functions', 'all there'),
                (4, 'rights', format('all belongs to role %s, and the owner of the table is trusted', administrator)),
                (5, 'access', CASE WHEN whole THEN concat_ws(', until then ', CASE WHEN i.building IS NOT NULL
-                    THEN format('access path %s is being built', i.building) END, 'searches use ' || i.access) END)
+                    THEN format('access path %s is being built%s', i.building, CASE i.building WHEN i.access THEN ' again' END) END, 'searches use ' || i.access) END)
     ),
     faults (name, status, fault, consequence, advice) AS (
         SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i) f
@@ -399,14 +399,13 @@ BEGIN
                format('access path %s: %s', i.access, f), NULL, repair
         FROM hashindex._access_faults(i) f WHERE whole
         UNION ALL
-        SELECT 'triggers', 'warning', 'a rebalance was cut off, and no session continues it', 'triggers log each key that is written',
-               format('finish it: pg-hashindex index rebalance %s; or give it up: %s', x.name, repair)
-        FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of) AND hashindex._has_left_rebalance(x)
-        UNION ALL
-        SELECT 'access', 'warning', format('access path %s is not built, and no session is building it', i.building),
-               'searches use ' || i.access || CASE WHEN i.next_generation IS NOT NULL THEN ', and triggers log each key that is written' ELSE '' END,
-               'pg-hashindex index encode ' || i.name
-        WHERE i.building IS NOT NULL AND NOT (hashindex._is_at_work('access', i.name) OR hashindex._is_at_work('encode', i.name))
+        SELECT 'access', 'warning', CASE x.building WHEN x.access THEN 'a rebalance was cut off, and no session continues it'
+                   ELSE format('access path %s is not built, and no session is building it', x.building) END,
+               'searches use ' || i.access || CASE WHEN x.next_generation IS NOT NULL THEN ', and triggers log each key that is written' ELSE '' END,
+               format(CASE x.building WHEN x.access THEN 'finish it: pg-hashindex index encode %s; or give it up: %s --undo' ELSE 'pg-hashindex index encode %s' END, x.name, repair)
+        FROM hashindex.index x
+        WHERE x.building IS NOT NULL AND (x.name = i.name OR x.swap_of = i.name AND x.building = x.access)
+          AND NOT (hashindex._is_at_work('access', x.name) OR hashindex._is_at_work('encode', x.name))
     ),
     found AS (
         SELECT f.name, min(f.status) AS status, count(*) AS n, array_agg(f.fault ORDER BY f.status, f.fault) AS all_of_them,

@@ -130,7 +130,12 @@ def upgrade() -> None:
         column("code_table", "table of the codes, in schema hashindex", sa.Text),
         column("created_at", "when it was made", _TIME, server_default=_NOW),
         column("access", "access path in use", sa.Text, server_default="scan"),
-        column("building", "access path that is to be built and take over", sa.Text, nullable=True),
+        column(
+            "building",
+            "access path that is to be built and take over; the one in use if it is built again",
+            sa.Text,
+            nullable=True,
+        ),
         column("ranking", "how codes are compared with a query", sa.Text, server_default="hamming"),
         column(
             "candidates",
@@ -184,12 +189,6 @@ def upgrade() -> None:
             nullable=True,
         ),
         column(
-            "built_from",
-            "mark of the table that is read; another if rows moved",
-            sa.Text,
-            nullable=True,
-        ),
-        column(
             "storage",
             "part of the names of codes and landmarks; at first the name of the index",
             sa.Text,
@@ -205,7 +204,7 @@ def upgrade() -> None:
             sa.Text,
             nullable=True,
         ),
-        column("swap_state", "next, ready, or previous after the swap", sa.Text, nullable=True),
+        column("swap_state", "next, or previous after the swap", sa.Text, nullable=True),
         column(
             "table_oid",
             "table when codes were made; a restore of it or of its codes alone changes one oid",
@@ -221,7 +220,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["swap_of"], ["hashindex.index.name"], name="index_swap_of_fkey"),
         # Two indexes exchange theirs in one statement.
         sa.UniqueConstraint("storage", name="index_storage_key", deferrable=True),
-        sa.UniqueConstraint("swap_of", "swap_state", name="index_swap_of_swap_state_key"),
+        sa.UniqueConstraint("swap_of", name="index_swap_of_key"),
         sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name="index_name_check"),
         sa.CheckConstraint(
             "cardinality(key_columns) >= 1 AND cardinality(key_types) = cardinality(key_columns)",
@@ -229,7 +228,7 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
         sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),
-        sa.CheckConstraint(f"building IN ({_PATHS})", name="index_building_check"),
+        sa.CheckConstraint("building = 'landmarks'", name="index_building_check"),
         sa.CheckConstraint(
             "ranking IN ('hamming', 'asymmetric', 'weighted')", name="index_ranking_check"
         ),
@@ -237,8 +236,7 @@ def upgrade() -> None:
         sa.CheckConstraint("probes BETWEEN 1 AND 1000", name="index_probes_check"),
         sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", name="index_storage_check"),
         sa.CheckConstraint(
-            "(swap_of IS NULL) = (swap_state IS NULL) "
-            "AND swap_state IN ('next', 'ready', 'previous')",
+            "(swap_of IS NULL) = (swap_state IS NULL) AND swap_state IN ('next', 'previous')",
             name="index_swap_state_check",
         ),
         schema="hashindex",

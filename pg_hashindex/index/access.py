@@ -1,46 +1,37 @@
 """Codes beside those in use, as the catalog has them: what waits to be built or to catch up."""
 
-from contextlib import AbstractContextManager
-
-from ..db.statements import execute
-from ..db.work import Work, claimed_work
+from ..db.statements import execute, one_row
+from ..db.work import Work
 from ..errors import DatabaseStateError
 from .catalog import IndexRow
 
 #: The most logged keys to apply under the lock that a change to other codes takes.
-FEW_KEYS = 1000
+_FEW_KEYS = 1000
 #: How often to catch up with writers that may be as fast.
-MOST_APPLIED = 1000
+_MOST_TIMES = 1000
 
 
-def catch_up_once(index: IndexRow) -> int:
-    """Bring codes beside those in use up to date for some of the keys that triggers have logged.
+def catch_up(index: IndexRow, work: Work | None = None) -> bool:
+    """Bring codes that are built, or lie beside those in use, up to date with the logged keys.
 
-    Returns how many entries of the log were taken, or -1 if a build has to begin again, since the
-    table was emptied.
+    A few that are written meanwhile are left. Returns False if the table was emptied, and a build
+    has to begin again.
     """
-    row = execute(index.connection, "SELECT hashindex._catch_up($1)", [index.name]).fetchone()
-    return int(row[0]) if row else 0
-
-
-def catch_up(index: IndexRow) -> None:
-    """Bring codes beside those in use up to date, but for the keys that are written meanwhile."""
-    for _ in range(MOST_APPLIED):
+    for _ in range(_MOST_TIMES):
         with index.reporting_drops(), index.connection.transaction():
             execute(index.connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            if catch_up_once(index) < FEW_KEYS:
-                return
+            (keys,) = one_row(index.connection, "SELECT hashindex._catch_up($1)", [index.name])
+        if work is not None:
+            work.advance(max(0, keys))
+        if keys < _FEW_KEYS:
+            return bool(keys >= 0)
+    return True
 
 
 def waits_for_landmarks(index: IndexRow) -> bool:
     """Return whether an index is configured for landmarks that are not built yet."""
     waiting = "SELECT FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL"
     return execute(index.connection, waiting, [index.name]).fetchone() is not None
-
-
-def only_builder(index: IndexRow) -> AbstractContextManager[Work]:
-    """Keep other sessions from building or rebalancing the access path of an index."""
-    return claimed_work(index.connection, "access", index.name)
 
 
 def configured_otherwise(index: IndexRow) -> DatabaseStateError:
@@ -51,13 +42,14 @@ def configured_otherwise(index: IndexRow) -> DatabaseStateError:
     )
 
 
-def end_left_rebalance(index: IndexRow) -> bool:
-    """Give up an interrupted rebalance that no session continues; return whether there was one.
-
-    `drop_unused` drops its tables.
-    """
-    ((ended,),) = index.change("SELECT hashindex._end_left_rebalance($1)", [index.name])
-    return bool(ended)
+def give_up_rebalance(index: IndexRow) -> bool:
+    """Give up a rebalance that was cut off; return whether there was one."""
+    # To name the access path that is in use gives up what is built instead of it.
+    given_up = (
+        "SELECT hashindex.configure_index(i.name, i.access) FROM hashindex.index i "
+        "WHERE i.name = $1 AND i.building = i.access"
+    )
+    return bool(index.change(given_up, [index.name]))
 
 
 def drop_unused(index: IndexRow) -> None:

@@ -14,14 +14,14 @@ from ..db.connection import outside_transactions
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.throttle import Throttle
+from ..db.work import claimed_work
 from ..errors import InvalidInputError
 from . import citus, encoding
 from .access import (
     catch_up,
     configured_otherwise,
     drop_unused,
-    end_left_rebalance,
-    only_builder,
+    give_up_rebalance,
     waits_for_landmarks,
 )
 from .catalog import IndexRow, read_row, swap_row
@@ -72,8 +72,9 @@ def encode(
             return fill(row, throttle, batch_rows=batch_rows)
 
         landmarks = waits_for_landmarks(index)
-        # Building landmarks reads every row, and encodes it if SQL can.
-        coded_by_build = landmarks and index.encoded_in == "sql"
+        # Building landmarks reads every row, and encodes it if SQL can. A rebalance that was cut
+        # off has rows that have their codes.
+        coded_by_build = landmarks and index.encoded_in == "sql" and index.landmarks is None
         written = 0 if coded_by_build else encode_missing(index)
         built = _build_landmarks(index, throttle, most_memory, most_jobs)
         if landmarks:
@@ -91,29 +92,31 @@ def encode(
 def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Jobs) -> int:
     """Build the landmarks that the index is configured for, and have searches use them.
 
-    Does nothing if none wait to be built, or if the table has no row to train them on. The index's
-    row in the database counts: it may have been configured since it was opened. Returns the rows
-    whose codes were put in order. PostgreSQL builds its own indexes at full speed, whatever the
-    throttle says.
+    Does nothing if none wait to be built. If the table has no row to train them on, they wait for
+    one; those that are in use stay. The index's row in the database counts: it may have been
+    configured since it was opened. Returns the rows whose codes were put in order. PostgreSQL
+    builds its own indexes at full speed, whatever the throttle says.
     """
     if not waits_for_landmarks(index):
-        end_left_rebalance(index)
         # A build that was interrupted at its very end has left the previous tables.
         drop_unused(index)
         return 0
-    with only_builder(index) as work:
+    with claimed_work(index.connection, "access", index.name) as work:
         index.check_current()
         if not waits_for_landmarks(index):
             return 0
         try:
             build = _landmark_build(index)(index, work, throttle, memory=memory, jobs=jobs)
-            return build.run() or 0
+            rows = build.run()
         except (psycopg.ProgrammingError, psycopg.InternalError) as error:
             index.check_current()
             # The missing part may be one that another session has dropped.
             if not waits_for_landmarks(index):
                 raise configured_otherwise(index) from error
             raise
+    if rows is None and give_up_rebalance(index):
+        drop_unused(index)
+    return rows or 0
 
 
 def rebalance(
@@ -129,7 +132,7 @@ def rebalance(
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
         index.reporting_drops(),
-        only_builder(index) as work,
+        claimed_work(index.connection, "access", index.name) as work,
     ):
         index.check_current()
         # Read again: the index may have been configured since it was opened.
@@ -141,9 +144,8 @@ def rebalance(
                 "landmarks"
             )
         build = _landmark_build(index)(
-            index, work, Throttle(None), access="landmarks", building=None, memory=most_memory,
-            jobs=most_jobs,
-        )  # fmt: skip
+            index, work, Throttle(None), memory=most_memory, jobs=most_jobs
+        )
         if tenant is not None:
             rebalanced = Rebalanced(*build.run_tenant(tenant))
         else:

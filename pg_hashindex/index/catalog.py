@@ -43,7 +43,7 @@ from ..models.store import EvaluatedIn
 
 Access = Literal["scan", "landmarks"]
 #: The state of the codes beside those in use, while or after the model is swapped.
-SwapState = Literal["next", "ready", "previous"]
+SwapState = Literal["next", "previous"]
 
 _CATALOG = query("catalog.indexes")
 _NAMED: LiteralString = "WHERE i.name = $1"
@@ -71,10 +71,6 @@ _ROWS_IN_SHARDS: LiteralString = """
     SELECT pg_catalog.count({column}),
            coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint
     FROM {table}
-"""
-
-_BESIDE: LiteralString = """
-    SELECT (s).name FROM hashindex._find_swap($1, $2::text[]) s WHERE (s).name IS NOT NULL
 """
 
 _CODE_TABLE: LiteralString = """
@@ -550,9 +546,9 @@ def swap_row(
     index: IndexRow, states: Sequence[SwapState] = get_args(SwapState), *, to_read: bool = True
 ) -> IndexRow | None:
     """Return the row beside an index if it is in one of these states; as `read_row` otherwise."""
-    with translated_errors():
-        row = execute(index.connection, _BESIDE, [index.name, list(states)]).fetchone()
-    return None if row is None else read_row(index.connection, row[0], to_read=to_read)
+    which: LiteralString = "WHERE i.swap_of = $1 AND i.swap_state = ANY ($2::text[])"
+    found = read_rows(index.connection, which, [index.name, list(states)])
+    return _only_row(found, index.name, to_read) if found else None
 
 
 def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:

@@ -234,7 +234,7 @@ class ShardBuild(LandmarkBuild):
     def run(self) -> int | None:
         """Build landmarks; return the rows, None where there is none to train on."""
         (rows,) = self._execute("SELECT count({column}) FROM {table}").fetchone()
-        if not self._codes_are_there():
+        if not self._continues("codes_in_order"):
             self.work.phase("training landmarks")
             centres = self._train(rows)
             if centres is None:
@@ -256,19 +256,6 @@ class ShardBuild(LandmarkBuild):
         shards.change((_LOCK, None))
         drop_unused(self.index)
         return int(rows) - len(shards.left_out)
-
-    def _codes_are_there(self) -> bool:
-        """Return whether a previous run was interrupted while it made codes."""
-        row = self._execute(
-            "SELECT i.next_generation, to_regclass(format('hashindex.%I', "
-            "(hashindex._next_of(i)).code_table)) IS NOT NULL FROM hashindex.index i "
-            "WHERE i.name = $1 AND i.storage = $2 AND i.next_generation IS NOT NULL",
-            [self.index.name, self.index.storage],
-        ).fetchone()
-        if row is None or not row[1]:
-            return False
-        self._set_generation(row[0])
-        return True
 
     def _drawn(self, share: float, seed: int) -> Iterator[Block]:
         """Read a random share of the rows of all shards, by one query."""

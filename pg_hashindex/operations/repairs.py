@@ -20,7 +20,7 @@ from ..db.sql_files import query
 from ..db.statements import execute
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError
-from ..index.access import catch_up, end_left_rebalance
+from ..index.access import catch_up, give_up_rebalance
 from ..index.build import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, read_row, swap_row
 from . import swaps
@@ -119,8 +119,8 @@ def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired
 
     It makes missing functions, triggers, codes and parts of the access path again, and enables
     triggers; deletes codes whose rows are gone, and codes that may be wrong since triggers were
-    missing; encodes rows without a code; and finishes a swap. If all is well it changes
-    nothing. Each step is committed, so an interrupted run can be repeated.
+    missing; encodes rows without a code; and finishes a rebalance and a swap. If all is well it
+    changes nothing. Each step is committed, so an interrupted run can be repeated.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired
         Whether to compare every code with a fresh encoding; else a sample, and all codes of
         tables whose triggers were missing.
     undo
-        Whether to give up an unfinished swap instead of finishing it.
+        Whether to give up an unfinished swap or rebalance instead of finishing it.
 
     Returns
     -------
@@ -222,10 +222,13 @@ class _Repairer:
 
     def run(self, names: Names | None, *, undo: bool) -> Repaired:
         if undo:
-            self.work.phase("giving up the swap")
+            self.work.phase("giving up what was cut off")
             model = swaps.undo(self.index)
             if model is not None:
                 self.done.append(f"gave up the swap to model {model}")
+            for index in self._rows():
+                if give_up_rebalance(index):
+                    self.done.append(f"gave up the rebalance{_named(index)} that was cut off")
         self.work.phase("looking at the table")
         if names is not None:
             table = names[0] or self.index.qualified_table
@@ -281,8 +284,6 @@ class _Repairer:
         name, who = [index.name], _named(index)
         if index.change("SELECT hashindex._restore_codes($1)", name)[0][0]:
             self.done.append(f"recreated the codes{who}")
-        if end_left_rebalance(index):
-            self.done.append(f"gave up the rebalance{who} that was cut off")
         self.done += [
             f"{row[0]}{who}" for row in index.change("SELECT hashindex._restore_access($1)", name)
         ]
@@ -334,7 +335,7 @@ class _Repairer:
                     f"{wrong} of {looked_at} codes{who} that were checked are not those of their "
                     f"rows: pg-hashindex index repair {self.index.name} --full"
                 )
-        if index.swap_state in ("next", "ready"):
+        if index.swap_state == "next":
             return  # the swap encodes
         if index.access == "landmarks":
             listed = verifier.list_missing()
@@ -352,7 +353,10 @@ class _Repairer:
             )
         built = read_row(self.connection, index.name)
         if index.building is not None and built.building is None:
-            self.done.append(f"built the access path {built.access}{who}")
+            if index.building == index.access:
+                self.done.append(f"ended the rebalance{who} that was cut off")
+            else:
+                self.done.append(f"built the access path {built.access}{who}")
 
     def _finish_swap(self) -> None:
         try:

@@ -136,7 +136,6 @@ def swap(
         [(name,)] = index.change(begin, [index.name, model, column, Jsonb(given)])
         coming = read_row(index.connection, name)
         encode(coming, rows_per_second=rows_per_second, memory=memory, jobs=jobs)
-        one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
         now = read_row(index.connection, index.name)
         coming = read_row(index.connection, coming.name)
         with now.reporting_drops(), coming.reporting_drops():
@@ -164,7 +163,7 @@ def swap(
             )
         work.phase("switching")
         catch_up(coming)
-        _exchange(now, "ready")
+        _exchange(now, "next")
         return Swapped(now.model_name, coming.model_name, before, after, *ranked)
 
 
@@ -212,7 +211,7 @@ def prune(index: HasRow) -> str:
     """
     index = index.row
     with _only_swapper(index):
-        model = _drop(index, ["previous"])
+        model = _drop(index, "previous")
         if model is None:
             raise DatabaseStateError(
                 f"index {index.name!r} has no former codes to prune: a swap leaves some"
@@ -223,12 +222,12 @@ def prune(index: HasRow) -> str:
 def undo(index: IndexRow) -> str | None:
     """Give up an unfinished swap; return the model whose codes were dropped, if any."""
     with _only_swapper(index):
-        return _drop(index, ["next", "ready"])
+        return _drop(index, "next")
 
 
 def resume(index: IndexRow) -> Swapped | None:
     """Continue an interrupted swap; None if there is none. Recall must not fall, as in `swap`."""
-    coming = swap_row(index, ["next", "ready"])
+    coming = swap_row(index, ["next"])
     if coming is None:
         return None
     given: Any = {name: coming.options[name] for name in options_changed_by("swap")}
@@ -283,8 +282,8 @@ def _exchange(index: IndexRow, state: SwapState) -> None:
     index.change("SELECT hashindex.exchange($1, $2)", [index.name, state])
 
 
-def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
-    dropped = swap_row(index, states)
+def _drop(index: IndexRow, state: SwapState) -> str | None:
+    dropped = swap_row(index, [state])
     if dropped is None:
         return None
     drop_index(dropped)

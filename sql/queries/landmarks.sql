@@ -49,13 +49,15 @@ SELECT c.landmark + $4,
 FROM pg_temp.hashindex_centres c ORDER BY c.landmark
 
 -- name: list_ranges
--- Lists the ranges of pages that are to be read. $1: leaves; $2: their pages; $3: the pages of a range.
-INSERT INTO {ranges} (number, leaf, first_page, next_page, end_page)
-SELECT pg_catalog.row_number() OVER (ORDER BY l.number, f.page), l.leaf, f.page, f.page,
-       least(f.page + $3, l.pages)
-FROM ROWS FROM (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::bigint[]))
-    WITH ORDINALITY l(leaf, pages, number)
-CROSS JOIN LATERAL pg_catalog.generate_series(0::bigint, l.pages - 1, $3::bigint) f(page)
+-- Lists the ranges of pages that are to be read, one at least of each leaf. $1: leaves; $2: their files; $3: their pages;
+-- $4: the pages of a range.
+INSERT INTO {ranges} (number, leaf, file, first_page, next_page, end_page)
+SELECT pg_catalog.row_number() OVER (ORDER BY l.number, f.page), l.leaf, l.file, f.page, f.page,
+       least(f.page + $4, l.pages)
+FROM ROWS FROM (
+    pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::bigint[])
+) WITH ORDINALITY l(leaf, file, pages, number)
+CROSS JOIN LATERAL pg_catalog.generate_series(0::bigint, greatest(l.pages - 1, 0), $4::bigint) f(page)
 
 -- name: state_of_build
 -- Tells whether a build has landmarks and ranges, has begun to read, has codes to be put in order, and has them in order. $1: the

@@ -140,8 +140,7 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
         "SELECT hashindex.begin_swap(%s, %s)", [index_name, f"{model_name}:2"]
     ).fetchone()
     HashIndex.open(connection, row[0]).encode()
-    connection.execute("SELECT hashindex.swap_is_ready(%s)", [index_name])
-    connection.execute("SELECT hashindex.exchange(%s, 'ready')", [index_name])
+    connection.execute("SELECT hashindex.exchange(%s, 'next')", [index_name])
     swapped = HashIndex.open(connection, index_name)
     assert swapped.model_version == 2
     assert swapped.search(query, 1) == [(7, 0.0)]

@@ -138,8 +138,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
     store.save(poisoned, LSH(n_bits=16).fit(vectors).to_model("lsh2"))
     beside = poisoned.execute("SELECT hashindex.begin_swap('items_idx', 'lsh2')").fetchone()
     HashIndex.open(poisoned, beside[0]).encode()
-    poisoned.execute("SELECT hashindex.swap_is_ready('items_idx')")
-    poisoned.execute("SELECT hashindex.exchange('items_idx', 'ready')")
+    poisoned.execute("SELECT hashindex.exchange('items_idx', 'next')")
     assert HashIndex.open(poisoned, "items_idx").search(vectors[5], 1)[0].id == 6
     index = HashIndex.open(poisoned, "items_idx")
     operations.prune(index)

@@ -240,7 +240,7 @@ def test_a_swap_that_was_left(connection, other, index, vectors):
     claim(other, "swap", "items_idx")
     assert findings(index)["swap"].status == "ok"
     release(other, "swap", "items_idx")
-    connection.execute("SELECT hashindex.swap_is_ready('items_idx')")
+    HashIndex.open(connection, "items_idx~2").encode()
     assert "left after encoding" in findings(index)["swap"].detail
 
 

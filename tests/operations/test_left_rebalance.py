@@ -1,4 +1,4 @@
-"""A rebalance that was killed: the check warns, and repair, encode and configure end it."""
+"""A rebalance that was killed: the check warns; repair and encode finish it, or it is given up."""
 
 import threading
 from functools import partial
@@ -74,15 +74,15 @@ def assert_ended(index):
 
 def test_the_check_warns(left):
     assert logs_writes(left)
-    found = findings(left)["triggers"]
+    found = findings(left)["access"]
     assert (found.status, found.detail) == (
         "warning",
-        "a rebalance was cut off, and no session continues it: triggers log each key that is "
-        "written",
+        "a rebalance was cut off, and no session continues it: searches use landmarks, and "
+        "triggers log each key that is written",
     )
     assert found.advice == (
-        "finish it: pg-hashindex index rebalance items_idx; "
-        "or give it up: pg-hashindex index repair items_idx"
+        "finish it: pg-hashindex index encode items_idx; "
+        "or give it up: pg-hashindex index repair items_idx --undo"
     )
 
 
@@ -91,7 +91,7 @@ def test_the_check_is_quiet_while_a_session_rebalances(left, url):
         claim(other, "access", "items_idx")
         assert quiet(left)
         # No other session ends its work.
-        left.configure(candidates=77)
+        left.configure(access="landmarks", candidates=77)
         with pytest.raises(InUseError, match="being built"):
             operations.repair(left)
         assert logs_writes(left)
@@ -105,19 +105,32 @@ def test_a_rebalance_continues_it(left):
 
 
 @pytest.mark.parametrize("step", ["_read_rows", "_put_in_order", "_take_over"])
-def test_a_repair_ends_it(listed, monkeypatch, step):
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_repair_ends_it(listed, monkeypatch, step, undo):
+    """It finishes the build, or gives it up."""
+    before = tables_of(listed)
     _kill_at(step, listed.rebalance, monkeypatch)
-    assert "gave up the rebalance that was cut off" in operations.repair(listed).done
+    done = operations.repair(listed, undo=undo).done
+    if undo:
+        assert "gave up the rebalance that was cut off" in done
+    else:
+        assert done == ("ended the rebalance that was cut off",)
+    assert (tables_of(listed) == before) == undo
     assert_ended(listed)
     assert operations.repair(listed).done == ()
 
 
-def test_encode_ends_it(left):
-    left.encode()
+@pytest.mark.parametrize("emptied", [False, True])
+def test_encode_ends_it(left, emptied):
+    if emptied:
+        left.connection.execute("TRUNCATE items")
+    assert left.encode() == 0
     assert_ended(left)
 
 
-@pytest.mark.parametrize("options", [["--access", "scan"], ["--probes", "9"]])
+@pytest.mark.parametrize(
+    "options", [["--access", "scan"], ["--access", "landmarks"], ["--probes", "9"]]
+)
 def test_configure_ends_it(left, url, options):
     arguments = ["index", "configure", "items_idx", *options, "--database-url", url]
     result = CliRunner().invoke(main, arguments)
@@ -146,7 +159,7 @@ def test_a_first_build_that_was_cut_off(connection, listed, monkeypatch):
     assert_ended(index)
 
 
-@pytest.mark.parametrize("end", ["repair", "configure"])
+@pytest.mark.parametrize("end", ["undo", "configure"])
 def test_a_writer_that_began_before(left, url, end):
     """A statement that is under way fires the triggers that it found: their log must be there."""
     if end == "configure":
@@ -179,8 +192,8 @@ def test_a_writer_that_began_before(left, url, end):
         eventually(lambda: waits("advisory"))
         index = HashIndex.open(operator, "items_idx")
         act = (
-            partial(operations.repair, index)
-            if end == "repair"
+            partial(operations.repair, index, undo=True)
+            if end == "undo"
             else lambda: index.configure(access="scan")
         )
         ending = threading.Thread(target=act)

@@ -304,7 +304,7 @@ def test_a_swap_that_was_cut_off_is_finished(index, other):
     # The recall of more bits is better, or the same.
     assert operations.repair(index).done == ("finished the swap to model other:1",)
     now = reopened(index)
-    assert (now.model, swap_row(now, ["next", "ready"])) == ("other", None)
+    assert (now.model, swap_row(now, ["next"])) == ("other", None)
     assert_fresh(now)
     assert operations.repair(now).done == ()
 

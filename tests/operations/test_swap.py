@@ -313,7 +313,7 @@ def test_a_model_of_less_recall_is_refused(index, poor, vectors):
     with pytest.raises(LowerRecallError, match="recall@10 falls from 0.* to 0.*keeps model lsh:1"):
         operations.swap(index, "poor", tolerance=0.05)
     assert reopened(index).model == "lsh"
-    ready = swap_row(index, ["ready"])
+    ready = swap_row(index, ["next"])
     assert ready is not None
     assert ready.name == "items_idx~2"
     # Existing codes are used, and not made again.
@@ -405,8 +405,13 @@ def test_bad_swaps(index, other, connection):
         InUseError, match='"items_idx~2" is a part of the swap of index "items_idx"'
     ):
         operations.swap(HashIndex.open(connection, "items_idx~2"), "other")
-    with pytest.raises(DatabaseStateError, match="has no ready codes of another model"):
-        connection_call(connection, "SELECT hashindex.exchange('items_idx', 'ready')")
+    exchange = "SELECT hashindex.exchange('items_idx', 'next')"
+    with pytest.raises(DatabaseStateError, match='index "items_idx~2" is not encoded'):
+        connection_call(connection, exchange)
+    HashIndex.open(connection, "items_idx~2").encode()
+    connection.execute("UPDATE hashindex.index SET building = 'landmarks' WHERE swap_of <> ''")
+    with pytest.raises(DatabaseStateError, match="its access path landmarks is not built"):
+        connection_call(connection, exchange)
     with pytest.raises(DuplicateNameError, match="exists already"):
         HashIndex.create(connection, "items_idx~2", table="items", column="embedding", model="lsh")
 
@@ -452,7 +457,7 @@ def test_a_second_swapper_is_sent_away(url, index, other):
         claim(second, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
             operations.swap(index, "other")
-    assert swap_row(index, ["next", "ready"]) is None
+    assert swap_row(index, ["next"]) is None
 
 
 @pytest.mark.newest
@@ -487,7 +492,7 @@ def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors)
         for number in range(20):
             second.execute("UPDATE items SET category = 'y' WHERE id = %s", [number + 2])
             threading.Event().wait(0.05)
-        assert swap_row(in_table, ["next", "ready", "previous"]) is None
+        assert swap_row(in_table) is None
         writer.commit()
         # One that only reads, and goes on doing so, keeps nothing from being swapped.
         writer.execute("SELECT * FROM hashindex.search_items_idx(%s)", [str(vectors[0].tolist())])

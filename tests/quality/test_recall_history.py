@@ -118,11 +118,10 @@ def swapped(index, other, vectors):
     row = other.execute("SELECT hashindex.begin_swap('items_idx', 'longer')").fetchone()
     assert row is not None
     HashIndex.open(other, row[0]).configure(ranking="hamming").encode()
-    other.execute("SELECT hashindex.swap_is_ready('items_idx')")
     return model
 
 
-EXCHANGE = "SELECT hashindex.exchange('items_idx', 'ready')"
+EXCHANGE = "SELECT hashindex.exchange('items_idx', 'next')"
 
 
 def test_an_index_is_measured_by_the_model_that_it_has(index, other, swapped, vectors):

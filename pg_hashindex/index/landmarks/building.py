@@ -33,7 +33,7 @@ from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
 from ...hashers.numerics.threads import one_blas_thread
 from ...models.vectors import are_trainable
-from ..access import FEW_KEYS, MOST_APPLIED, catch_up_once, configured_otherwise, drop_unused
+from ..access import catch_up, configured_otherwise, drop_unused
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListSums
 from .memory import refuse_too_little
@@ -104,7 +104,7 @@ _LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l {whi
 
 
 class LandmarkBuild(TableReader):
-    """One run; the index must keep these values in the catalog meanwhile."""
+    """One run; landmarks must stay the access path that is in use or wanted."""
 
     def __init__(
         self,
@@ -112,14 +112,11 @@ class LandmarkBuild(TableReader):
         work: Work,
         throttle: Throttle,
         *,
-        access: str | None = None,
-        building: str | None = "landmarks",
         memory: int,
         jobs: Jobs,
     ) -> None:
         super().__init__(index, throttle)
         self.work = work
-        self._access, self._building = access, building
         self._memory, self._jobs = memory, jobs
         # The other processes of a run, and what ends them.
         self._workers: Workers | None = None
@@ -243,8 +240,8 @@ class LandmarkBuild(TableReader):
         (count,) = self._execute("SELECT count(*) FROM {counted}", counted=table).fetchone()
         return int(count)
 
-    def _left_off(self) -> _Step:
-        """Return the step that a previous run has reached, the first one if there was no run."""
+    def _continues(self, *parts: str) -> bool:
+        """Return whether a previous run was cut off, and these tables of it are there."""
         row = self._execute(
             "SELECT i.next_generation, i.code_table FROM hashindex.index i "
             # If the index was swapped since it was opened, its name stands for other tables.
@@ -256,20 +253,21 @@ class LandmarkBuild(TableReader):
         generation, table = row
         self._names["codes"] = sql.Identifier("hashindex", table)
         if generation is None:
-            return "begin"
+            return False
         self._set_generation(generation)
-        parts = [
-            self._names[part].as_string(self.connection)
-            for part in ("codes_in_order", "landmarks", "staged", "touched", "ranges")
-        ]
         (lacking,) = self._execute(
             "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::text[]) n "
             "WHERE to_regclass(n) IS NULL",
-            [parts],
+            [[self._names[part].as_string(self.connection) for part in parts]],
         ).fetchone()
-        if lacking:
+        return not lacking
+
+    def _left_off(self) -> _Step:
+        """Return the step that a previous run has reached, the first one if there was no run."""
+        if not self._continues("codes_in_order", "landmarks", "staged", "touched", "ranges"):
             return "begin"
-        filled, begun, staged, in_order = self._execute(_STATE, parts[:1]).fetchone()
+        codes = self._names["codes_in_order"].as_string(self.connection)
+        filled, begun, staged, in_order = self._execute(_STATE, [codes]).fetchone()
         # A crash empties unlogged tables, the log of keys too.
         if not filled or (begun and not staged):
             return "begin"
@@ -399,11 +397,11 @@ class LandmarkBuild(TableReader):
         # whatever number of processes reads them, and so are the blocks that are computed.
         pages = [self._count_pages(leaf) for leaf in leaves]
         size = self._fitting(sum(pages), self._rows)
-        self._execute(_LIST_RANGES, [[leaf.oid for leaf in leaves], pages, size])
+        oids, files = [leaf.oid for leaf in leaves], [leaf.file for leaf in leaves]
+        self._execute(_LIST_RANGES, [oids, files, pages, size])
         row = self._execute(
-            "UPDATE hashindex.index SET built_from = $2 WHERE name = $1 "
-            "RETURNING next_generation, code_table",
-            [self.index.name, fingerprint(leaves)],
+            "SELECT i.next_generation, i.code_table FROM hashindex.index i WHERE i.name = $1",
+            [self.index.name],
         ).fetchone()
         self._set_generation(row[0])
         self._names["codes"] = sql.Identifier("hashindex", row[1])
@@ -411,10 +409,9 @@ class LandmarkBuild(TableReader):
     def _lock_entry(self) -> None:
         """Lock the index in the catalog; refuse one that was configured otherwise meanwhile."""
         row = self._execute(
-            "SELECT FROM hashindex.index i WHERE i.name = $1 "
-            "AND ($2::text IS NULL OR i.access = $2) AND i.building IS NOT DISTINCT FROM $3 "
-            "FOR UPDATE",
-            [self.index.name, self._access, self._building],
+            "SELECT FROM hashindex.index i "
+            "WHERE i.name = $1 AND 'landmarks' IN (i.access, i.building) FOR UPDATE",
+            [self.index.name],
         ).fetchone()
         if row is None:
             raise configured_otherwise(self.index)
@@ -468,10 +465,12 @@ class LandmarkBuild(TableReader):
 
     def _read_rows(self) -> None:
         """Write landmark and code of every row."""
-        (files,) = self._execute(
-            "SELECT i.built_from FROM hashindex.index i WHERE i.name = $1", [self.index.name]
-        ).fetchone()
-        self._same_leaves(files)
+        leaves = self._leaves()
+        began_with = self._execute("SELECT DISTINCT r.leaf, r.file FROM {ranges} r").fetchall()
+        # Rows that move to other places are in another file.
+        if {(leaf.oid, leaf.file) for leaf in leaves} != set(began_with):
+            raise MovedError
+        files = fingerprint(leaves)
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
         # A continued run has not seen all rows, so it does not move the landmarks.
@@ -505,7 +504,7 @@ class LandmarkBuild(TableReader):
         """Return the processes of this run, which start when they are first needed."""
         if self._workers is None:
             jobs = self._count_jobs(rows, n_landmarks)
-            self._workers = self._open.enter_context(Workers(self, jobs))
+            self._workers = self._open.enter_context(Workers(self.index, jobs))
         return self._workers
 
     def _end_workers(self) -> None:
@@ -733,15 +732,8 @@ class LandmarkBuild(TableReader):
     def _take_over(self) -> int | None:
         """Apply logged keys; return the number of rows, None if the table was emptied."""
         self.work.phase("applying writes made meanwhile")
-        for _ in range(MOST_APPLIED):
-            with self.connection.transaction():
-                self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                applied = catch_up_once(self.index)
-            self.work.advance(max(0, applied))
-            if applied < 0:
-                return None
-            if applied < FEW_KEYS:
-                break
+        if not catch_up(self.index, self.work):
+            return None
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
         self.work.phase("waiting for a lock to switch to the new landmarks")
         if not retry_while_locked(
@@ -753,11 +745,9 @@ class LandmarkBuild(TableReader):
 
     def _finish(self, rows: int) -> bool:
         self._lock_table()
-        while applied := catch_up_once(self.index):
-            if applied < 0:
-                return False
-        self._execute("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows])
-        return True
+        finish = "SELECT hashindex._finish_build($1, $2)"
+        (finished,) = self._execute(finish, [self.index.name, rows]).fetchone()
+        return bool(finished)
 
 
 def _trainable(blocks: Iterable[Block]) -> Iterator[TenantRows]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,8 @@ from numpy.typing import NDArray
 from ...db.owners import trusts_owners
 from ...db.statements import one_row
 from ...errors import FewerJobsWarning, InvalidInputError
+from ..catalog import IndexRow
 from .memory import bytes_of_build
-
-if TYPE_CHECKING:
-    from .building import LandmarkBuild
 
 #: The most processes of a build, and those that it takes unless the caller says otherwise.
 MOST_JOBS, USUAL_JOBS = 64, 4
@@ -179,8 +177,8 @@ class Pass:
 class Workers:
     """The processes that read rows beside a build; a context manager."""
 
-    def __init__(self, build: "LandmarkBuild", jobs: int) -> None:
-        self._build, self._jobs = build, jobs
+    def __init__(self, index: IndexRow, jobs: int) -> None:
+        self._index, self._jobs = index, jobs
         self._workers: list[_Worker] = []
         self._threads: list[threading.Thread] = []
 
@@ -234,7 +232,7 @@ class Workers:
 
     def _task(self) -> dict[str, Any]:
         """Return what another process needs to know: how to connect, and the build."""
-        connection, index = self._build.connection, self._build.index
+        index, connection = self._index, self._index.connection
         info = connection.info
         parameters = info.get_parameters() | {
             "host": info.host, "port": str(info.port), "password": info.password,
