@@ -47,18 +47,17 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
     connection
         A URL is made into a pool of connections. A single connection serves one search at a time,
         inside the caller's transaction if there is one.
-    table, schema
-        As they are, without quotes.
-    metric : {"cosine", "l2", "ip"}
-        The distance of searches and of the index.
-    index
-        The index to search by, where the table has several.
-    trust_owner
-        Whether to use a table of another role, which can run code as whoever uses it. A table of
-        the administrator of schema ``hashindex``, or of a role with its rights, needs no word.
+    table
+        As it is, without quotes.
     relevance_score_fn
         From distances to scores from 0 to 1. By default LangChain's own for ``cosine`` and
         ``l2``, and the inner product for ``ip``.
+    **options
+        ``schema`` of the table; ``metric``, the distance of searches and of the index
+        (``"cosine"``, ``"l2"`` or ``"ip"``); ``index``, the one to search by, where the table has
+        several; ``trust_owner``, whether to use a table of another role, which can run code as
+        whoever uses it. A table of the administrator of schema ``hashindex``, or of a role with its
+        rights, needs no word.
 
     Raises
     ------
