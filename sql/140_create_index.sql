@@ -36,9 +36,9 @@ BEGIN
     i.triggers := i.name;
     i.model_id := used.id;
     i.metric := coalesce(i.metric, used.metric);
-    -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. Only a swap
-    -- makes names with ~.
-    IF i.name !~ '^[A-Za-z0-9_][A-Za-z0-9_-]{0,39}$' THEN
+    -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
+    -- names with ~.
+    IF i.name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
         RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', i.name
             USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
     END IF;
