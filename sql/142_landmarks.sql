@@ -87,7 +87,8 @@ BEGIN
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
-    UPDATE hashindex.index x SET (building, next_generation) = ('landmarks', hashindex._new_generation(i.generation))
+    i.next_generation := hashindex._new_generation(i.generation);
+    UPDATE hashindex.index x SET (building, next_generation) = ('landmarks', i.next_generation)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     later := hashindex._next_of(i);
     -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.

@@ -137,10 +137,11 @@ BEGIN
     CROSS JOIN LATERAL unnest(k.key_columns, k.key_types) n(name, type) WHERE n.name = o.name;
     PERFORM hashindex._allow_shard_changes();
     EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.code_table);
-    UPDATE hashindex.index x
     -- A new generation keeps present snapshots from searching codes that are not complete. Lists were dropped with the codes.
+    i.generation := hashindex._new_generation(i.generation);
+    UPDATE hashindex.index x
     SET (generation, access, building, landmark_table, next_generation, key_types, encoded)
-        = (hashindex._new_generation(x.generation), 'scan', CASE WHEN 'landmarks' IN (x.access, x.building) THEN 'landmarks' END, NULL, NULL, i.key_types, false)
+        = (i.generation, 'scan', CASE WHEN 'landmarks' IN (x.access, x.building) THEN 'landmarks' END, NULL, NULL, i.key_types, false)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);

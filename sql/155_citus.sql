@@ -434,9 +434,10 @@ BEGIN
     END IF;
     IF (hashindex._distribution_of(format('hashindex.%I', i.code_table)::regclass)).method IS NULL THEN
         -- Nothing kept codes fresh while the table was being distributed, so codes and landmarks are made again.
+        i.generation := hashindex._new_generation(i.generation);
         UPDATE hashindex.index x
         SET (generation, access, building, landmark_table, next_generation, encoded)
-            = (hashindex._new_generation(x.generation), 'scan', CASE WHEN 'landmarks' IN (x.access, x.building) THEN 'landmarks' END, NULL, NULL, false)
+            = (i.generation, 'scan', CASE WHEN 'landmarks' IN (x.access, x.building) THEN 'landmarks' END, NULL, NULL, false)
         WHERE x.name = i.name RETURNING x.* INTO STRICT i;
         PERFORM hashindex._distribute_codes(i);
     END IF;

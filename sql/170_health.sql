@@ -226,7 +226,7 @@ BEGIN
             rows := codes - strays + missing;
         END IF;
     ELSE
-        drawn := hashindex._sample_ids(base, i.key_columns, hashindex._fill('b.{column} IS NOT NULL{fits}', names), 2000);
+        drawn := hashindex._sample_ids(base, i.key_columns, hashindex._fill('b.{column} IS NOT NULL{if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}', names), 2000);
         EXECUTE format(
             'SELECT $2, cardinality($1), $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
             'WHERE NOT EXISTS (SELECT FROM %s c WHERE (%s) = (%s))', code_table, hashindex._columns_of('c', kept), drawn_key
