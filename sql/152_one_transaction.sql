@@ -8,6 +8,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     written bigint;
+    done text;
 BEGIN
     EXECUTE hashindex._fill(
         $encode$
@@ -22,7 +23,7 @@ BEGIN
             'given', CASE WHEN id IS NOT NULL THEN hashindex._key_of_text(i, quote_literal(id)) END,
             'strict', current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
         )
-    ) INTO written;
+    ) INTO written, done;
     RETURN written;
 END
 $$;

@@ -32,6 +32,7 @@ from psycopg import sql
 from psycopg.pq import PipelineStatus
 from psycopg.rows import class_row, tuple_row
 
+from ..errors import InvalidInputError
 from .times import keep_times
 
 _Connection = psycopg.Connection[Any]
@@ -65,6 +66,12 @@ def _receive(connection: _Connection) -> None:
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         with connection.pipeline() as pipeline:
             pipeline.sync()
+
+
+def check_text(what: str, value: Any) -> None:
+    """Refuse what is neither text nor None: PostgreSQL finds no operator or function for it."""
+    if not isinstance(value, str | None):
+        raise InvalidInputError(f"{what} must be text, got {value!r}")
 
 
 def one_row(

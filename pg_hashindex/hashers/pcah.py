@@ -20,6 +20,8 @@ _NO_VARIANCE = 1e-12
 _FEW_DIMENSIONS = 64
 # float32 products give directions well that have at least this part of the leading variance.
 _FLOAT32_SEES = 1e-4
+# The products of rows with each other give directions well that have at least this part.
+_PRODUCTS_SEE = 1e-8
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -63,9 +65,15 @@ def principal_directions(
     """Compute the directions of greatest variance, (d, n_directions), and the variances, falling.
 
     One pass over the rows takes float32 products. If they are too coarse for the last directions,
-    another pass takes float64 products. Directions are orthonormal, each with its largest entry
-    above 0.
+    another pass takes float64 products. Rows that are fewer than their dimensions are multiplied
+    with each other, which makes the smaller eigenproblem. Directions are orthonormal, each with its
+    largest entry above 0.
     """
+    if n_directions < rows.n_rows < rows.dimension:
+        centred = rows.array() - mean
+        variances, found = _leading(centred @ centred.T / rows.n_rows, n_directions)
+        if variances[0] >= _PRODUCTS_SEE * variances[-1]:
+            return _falling(variances, centred.T @ found / np.sqrt(rows.n_rows * variances))
     if rows.dimension > _FEW_DIMENSIONS:
         coarse = rows.covariance(mean, np.float32)
         _, found = _leading((coarse / coarse.diagonal().max()).astype(np.float32), n_directions)

@@ -27,7 +27,7 @@ from ..db.owners import (
 )
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
-from ..db.statements import Statement, Steps, execute, one_row, read_as, run
+from ..db.statements import Statement, Steps, check_text, execute, one_row, read_as, run
 from ..errors import (
     DatabaseStateError,
     InvalidInputError,
@@ -539,6 +539,7 @@ def _rows_steps(
 
 def read_row(connection: Connection, name: str, *, to_read: bool = True) -> IndexRow:
     """Read an index's row in the catalog; check its table, unless that is not ``to_read``."""
+    check_text("the name of an index", name)
     return _only_row(read_rows(connection, _NAMED, [name]), name, to_read)
 
 
@@ -553,6 +554,7 @@ def swap_row(
 
 def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:
     """Read an index's row in the catalog on a prepared connection; see `read_row`."""
+    check_text("the name of an index", name)
     with translated_errors():
         yield from schema_owner_steps(connection)
         found = yield from _rows_steps(connection, _NAMED, [name])

@@ -36,7 +36,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from ..db.server_errors import translated_errors
-from ..db.statements import Statement, Steps
+from ..db.statements import Statement, Steps, check_text
 from ..errors import HashIndexError, InvalidInputError
 from ..models import codes
 from ..models.model import Model
@@ -217,7 +217,7 @@ class Search(_Question):
             # One more answer and candidate, since the row itself is always found.
             k, candidates = k + 1, None if candidates is None else candidates + 1
         restriction, equalities = self.filter, None
-        _check_text("filter", restriction)
+        check_text("filter", restriction)
         if self.where is not None:
             parts = list(conjuncts(self.where))
             tenant = tenant_in(
@@ -311,9 +311,9 @@ class Hybrid(_Question):
 
     def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of ``hashindex.hybrid``."""
-        _check_text("words", self.words)
-        _check_text("text_column", self.text_column)
-        _check_text("filter", self.filter)
+        check_text("words", self.words)
+        check_text("text_column", self.text_column)
+        check_text("filter", self.filter)
         params: list[Any] = [
             row.name,
             as_query(self.query, row.dimension),
@@ -596,12 +596,6 @@ def as_count(what: str, value: Any) -> int:
 def as_optional_count(what: str, value: Any) -> int | None:
     """Check a number as `as_count` does; None stays."""
     return None if value is None else as_count(what, value)
-
-
-def _check_text(what: str, value: Any) -> None:
-    # PostgreSQL would find no function for a value of another type.
-    if not isinstance(value, str | None):
-        raise InvalidInputError(f"{what} must be text, got {value!r}")
 
 
 def as_number(what: str, value: Any) -> float:

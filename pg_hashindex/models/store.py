@@ -20,7 +20,7 @@ from ..db.connection import Connection
 from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
-from ..db.statements import Statement, Steps, execute, one_row, read_as, run
+from ..db.statements import Statement, Steps, check_text, execute, one_row, read_as, run
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .layers import Layer
 from .model import Metric, Model
@@ -48,6 +48,7 @@ _NETWORK = "network"
 _PART_BYTES = 8_000_000
 
 _MODEL = query("models.model")
+_NAME = "the name of a model"
 _INSERT = query("models.insert")
 _INSERT_PART: LiteralString = (
     "INSERT INTO hashindex.model_part (model_id, part, data) VALUES ($1, $2, $3)"
@@ -167,6 +168,7 @@ def script(connection: Connection, reference: str) -> str:
     InvalidInputError
         If SQL could not evaluate the model, or it has learned codes.
     """
+    check_text(_NAME, reference)
     with translated_errors():
         row = execute(connection, _SCRIPT, [reference]).fetchone()
     if row is None:
@@ -200,6 +202,7 @@ def load(connection: Connection, reference: str) -> Model:
     DatabaseStateError
         If layers, network or learned codes do not match the saved checksum.
     """
+    check_text(_NAME, reference)
     with translated_errors():
         prepare_schema(connection)
     return run(connection, load_steps(reference))
@@ -289,6 +292,7 @@ def describe(connection: Connection, reference: str) -> StoredModel:
     UnknownModelError
         If there is no such model.
     """
+    check_text(_NAME, reference)
     return _describe(connection, "WHERE m.id = (hashindex.find_model($1)).id", [reference])[0]
 
 

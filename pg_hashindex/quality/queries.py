@@ -109,6 +109,7 @@ def read_queries(
     are the first ones of a table, a view or a query of one column of vectors (or halfvec). The
     transaction is read-only, since the query is the caller's.
     """
+    what = "queries"
     # Loads SciPy.
     from ..training.array_files import SUFFIXES
 
@@ -116,8 +117,9 @@ def read_queries(
         from ..training.files import load_sample
 
         drawn = load_sample(Path(query), rows=most, random_state=random_state).X
+        if not len(drawn):
+            raise InvalidInputError(f"{what}: {query!r} returns no vector")
         return as_rows(drawn, dimension).astype(np.float32)
-    what = "queries"
     relation = find_query(connection, what, query)
     columns = columns_of(connection, relation)
     vectors = [connection.adapters.types[name].oid for name in ("vector", "halfvec")]

@@ -5,6 +5,7 @@ from typing import LiteralString
 
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
+from ..errors import InvalidInputError
 from ..index.catalog import HasRow
 from .evaluate import measure_defaults
 from .queries import draw
@@ -55,5 +56,9 @@ def measure(index: HasRow, tenant: Tenant, *, queries: int = 20, k: int = 10) ->
     row = index.row
     if tenant.tenant is None or tenant.codes < 2:
         return tenant
-    (measured,) = measure_defaults([row], draw(row, queries, tenant=tenant.tenant), k)
+    try:
+        (measured,) = measure_defaults([row], draw(row, queries, tenant=tenant.tenant), k)
+    except InvalidInputError:
+        # Fewer than two of its rows can be compared: vectors of zeros have no distance by cosine.
+        return tenant
     return replace(tenant, recall=measured.recall)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
 from fixtures.health import troubles
-from fixtures.indexes import indexed
+from fixtures.indexes import create_index, indexed
 
 from pg_hashindex import operations, schema
 from pg_hashindex.db.connection import connect, create_engine, outside_transactions
@@ -83,6 +83,19 @@ def test_commands_under_settings(on, monkeypatch, url, connection, items, model,
         theirs.execute("DELETE FROM public.items WHERE id > 290")
         shown = theirs.execute(f"SHOW {name}".encode()).fetchone()
         assert str(shown).replace(", ", ",").startswith("('" + value.replace("\\", ""))
+
+
+def test_sql_under_the_checks_of_plpgsql(connection, items, model):
+    connection.execute("SET plpgsql.extra_errors = 'all'")
+    create_index(connection)
+    for statement, expected in (
+        ("hashindex.encode_rows('items_idx')", 300),
+        ("hashindex.build_landmarks('items_idx')", 300),
+        ("hashindex.train('other', 'items', 'embedding', force => true)", "other:1"),
+        ("hashindex.swap_model('items_idx', 'other')", True),
+    ):
+        assert connection.execute(f"SELECT {statement}".encode()).fetchone() == (expected,)
+    assert_fresh(HashIndex.open(connection, "items_idx"))
 
 
 def test_a_transaction_that_an_interrupt_left_open(url):

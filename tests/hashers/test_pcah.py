@@ -18,6 +18,19 @@ def test_projects_on_the_singular_vectors(rows):
     np.testing.assert_allclose(hasher.explained_variance_, singular[:5] ** 2 / 400, rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1, 1e-18, 1e18])
+def test_fewer_rows_than_dimensions(scale, monkeypatch):
+    """They need no covariance of all dimensions, which takes minutes for 16,000."""
+    rows = np.float32(np.random.default_rng(0).standard_normal((30, 300)) * scale)
+    source = RowSource(rows)
+    monkeypatch.setattr(RowSource, "covariance", None)
+    variances, directions = principal_directions(source, source.mean(), 20)
+    _, singular, right = np.linalg.svd(rows - source.mean(), full_matrices=False)
+    np.testing.assert_allclose(variances, singular[:20] ** 2 / 30, rtol=1e-5)
+    np.testing.assert_allclose(directions.T @ directions, np.eye(20), atol=1e-10)
+    np.testing.assert_allclose(np.abs(right[:20] @ directions), np.eye(20), atol=1e-4)
+
+
 def test_directions_have_a_fixed_sign(rows):
     (layer,) = PCAH(n_bits=12).fit(rows).layers_
     assert (layer.weights.max(axis=1) == np.abs(layer.weights).max(axis=1)).all()

@@ -169,6 +169,16 @@ def test_arguments_that_are_not_text(connection, items, model, what):
         HashIndex.create(connection, **given)
 
 
+@pytest.mark.parametrize("wrong", [5, b"lsh", ["lsh"]])
+def test_names_that_are_not_text(connection, model, wrong):
+    named = f"must be text, got {re.escape(repr(wrong))}"
+    with pytest.raises(InvalidInputError, match=f"the name of an index {named}"):
+        HashIndex.open(connection, wrong)
+    for command in (store.load, store.describe, store.script, store.drop):
+        with pytest.raises(InvalidInputError, match=f"the name of a model {named}"):
+            command(connection, wrong)
+
+
 @pytest.mark.parametrize(
     ("made", "key", "hint"),
     [

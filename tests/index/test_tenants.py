@@ -602,6 +602,20 @@ def test_evaluations_search_within_the_tenants_of_rows(index, monkeypatch):
     assert whole.points[0].recall > 0.5
 
 
+@pytest.mark.parametrize("comparable", [0, 1])
+def test_a_tenant_of_zero_vectors_is_shown_without_a_recall(index, on, comparable):
+    zero = np.zeros(16)
+    index.connection.execute(
+        "UPDATE things SET embedding = %s WHERE tenant = 3 AND id NOT IN "
+        "(SELECT id FROM things WHERE tenant = 3 LIMIT %s)",
+        [Vector(zero), comparable],
+    )
+    printed = json.loads(on("evaluate", "things_idx", "--queries", "9", "--json").stdout)
+    recalls = {one["tenant"]: one["recall"] for one in printed["tenants"]}
+    assert recalls.pop("3") is None
+    assert [tenant for tenant, recall in recalls.items() if recall is None] == [None]
+
+
 def test_tenants_are_shown_with_the_recall_within_them(index, on):
     found = tenant_recall.tenants(index)
     assert [(one.tenant, one.codes) for one in found] == [

@@ -114,10 +114,12 @@ def test_a_log_of_queries(scanned, tmp_path):
     drawn = queries.of_log(scanned, str(tmp_path / "log.npy"), 5, random_state=1)
     assert {tuple(one) for one in drawn} < {tuple(one) for one in OTHERS}
     assert len(drawn) == 5
+    np.save(tmp_path / "empty.npy", OTHERS[:0])
     for query, message in (
         ("log", "has one column, of type vector or halfvec; this has at int4, asked vector"),
         ("SELECT '[1]'::vector", "one of 1 dimensions, and the rows have 8"),
         ("SELECT asked FROM log WHERE at < 0", "returns no vector"),
+        (str(tmp_path / "empty.npy"), "empty.npy' returns no vector"),
         ("WITH gone AS (DELETE FROM log RETURNING asked) SELECT * FROM gone", "read-only|WITH"),
     ):
         with pytest.raises(Exception, match=message):
