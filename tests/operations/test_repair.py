@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
+from fixtures.health import assert_quiet, findings
 from fixtures.indexes import create_index, indexed
 from fixtures.known import assert_queued
 from fixtures.landmarks import assert_listed, relations, tables_of
@@ -484,6 +485,24 @@ def test_repair_fixes_all_that_check_reports(listed, fault):
     assert done.done
     assert done.left == ()
     assert faults() <= before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP category, ADD category text GENERATED ALWAYS AS ('new' || id % 3) STORED",
+        "ALTER category TYPE text USING 'new' || id % 3",
+    ],
+)
+def test_filter_columns_that_the_table_computes_again(connection, items, model, change):
+    """It fires no trigger."""
+    index = indexed(connection, filter_columns=["category"])
+    connection.execute(f"ALTER TABLE items {change}".encode())
+    found = findings(index, full=True)["filters"]
+    assert (found.status, found.advice) == ("broken", "pg-hashindex index repair items_idx --full")
+    operations.repair(index, full=True)
+    assert len(reopened(index).search(QUERY, 10, filter="category = 'new1'")) == 10
+    assert_quiet(index)
 
 
 @pytest.mark.parametrize("kind", ["missing", "gone"])
