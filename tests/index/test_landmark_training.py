@@ -1,4 +1,6 @@
+import sys
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ from pg_hashindex.index.landmarks import (
 )
 from pg_hashindex.index.landmarks.groups import LandmarkGroups, _least, put_in_groups
 from pg_hashindex.index.landmarks.memory import bytes_of_build
-from pg_hashindex.index.landmarks.space import reducing_basis
-from pg_hashindex.index.landmarks.training import train_by_blocks
+from pg_hashindex.index.landmarks.space import Space, reducing_basis
+from pg_hashindex.index.landmarks.training import Round, train_by_blocks
 
 
 def unit(X):
@@ -160,6 +162,32 @@ def test_sums_are_exact_however_many_rows_a_list_has(spherical, rows):
         assert there.tolist() == [True, True, False]
         np.testing.assert_array_equal(means, sums[0].means(slice(None))[0])
         np.testing.assert_allclose(means[:2], expected, atol=1e-4)
+
+
+@pytest.fixture
+def switching():
+    """Switch between threads as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("spherical", [False, True], ids=["l2", "cosine"])
+def test_rows_of_several_threads(spherical, rows, switching):
+    """Another process's sums come while this one reads."""
+    sample = rows[::100]
+    space = Space.around(sample, spherical=spherical, reduces=False)
+    found = [
+        Round(space, space(sample), np.zeros(0, np.intp), largest=50, n_far=20, seed=0)
+        for _ in range(2)
+    ]
+    parts = [rows[part] for part in row_slices(len(rows), 40)]
+    for round_, threads in zip(found, (1, 4), strict=True):
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(round_.add, parts))
+    for one, other in zip(found[0].parts(), found[1].parts(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_directions_that_cancel_have_no_mean():

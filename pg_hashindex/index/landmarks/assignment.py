@@ -1,5 +1,6 @@
 """Assign rows to their nearest landmark, and move landmarks to the mean of their rows."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,7 +82,7 @@ class ListSums:
     too), so that sums of integers are exact. An array holds their low digits, in 2 bytes a number
     (4); few sums are larger, and the rest of these is in a sparse array. A row with a larger number
     than ``largest`` is left out. If only directions count (``spherical``), rows and means have unit
-    length.
+    length. Several threads may add at a time.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class ListSums:
         self._high = scipy.sparse.csr_array(self._low.shape, dtype=np.int64)
         #: Rows of each landmark.
         self.counts = np.zeros(n_landmarks, np.int64)
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -136,8 +138,10 @@ class ListSums:
             ),
             shape=(len(present), len(X)),
         )
-        self._add_sums(present, members @ whole.astype(self._wide))
-        self.counts[present] += counts
+        sums = members @ whole.astype(self._wide)
+        with self._lock:
+            self._add_sums(present, sums)
+            self.counts[present] += counts
 
     def _add_sums(self, numbers: NDArray[np.intp], sums: NDArray[np.signedinteger]) -> None:
         """Add sums (n, d) of landmarks (n,)."""
@@ -155,11 +159,15 @@ class ListSums:
 
     def merge(self, other: Iterator[NDArray[Any]]) -> None:
         """Add what `parts` of another process gave."""
-        self.counts += next(other)
-        values, columns, starts = next(other), next(other), next(other)
-        self._high += scipy.sparse.csr_array((values, columns, starts), shape=self._low.shape)
+        counts, values, columns, starts = next(other), next(other), next(other), next(other)
+        high = scipy.sparse.csr_array((values, columns, starts), shape=self._low.shape)
+        with self._lock:
+            self.counts += counts
+            self._high += high
         for part in row_slices(len(self), _BLOCK_ROWS):
-            self._add_sums(np.arange(part.start, part.stop), next(other).astype(self._wide))
+            sums = next(other).astype(self._wide)
+            with self._lock:
+                self._add_sums(np.arange(part.start, part.stop), sums)
 
     def parts(self) -> Iterator[NDArray[Any]]:
         """Yield the counts and sums as arrays, of which none is large."""

@@ -1,5 +1,6 @@
 """Train landmarks: k-means with thousands of centres over blocks of rows, in bounded memory."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeAlias
 
@@ -330,7 +331,8 @@ class Round:
 class _FarRows:
     """Rows drawn with a probability that grows with their squared distance, without replacement.
 
-    The least of exponential variables with these rates are such a draw.
+    The least of exponential variables with these rates are such a draw. Several threads may add at
+    a time.
     """
 
     def __init__(self, most: int, width: int) -> None:
@@ -338,6 +340,7 @@ class _FarRows:
         #: Distinct rows, in the order of the draw.
         self.points = np.empty((0, width), np.float32)
         self.chances, self.numbers = np.empty(0), np.empty(0, np.uint64)
+        self._lock = threading.Lock()
 
     def add(
         self,
@@ -360,6 +363,15 @@ class _FarRows:
         numbers: NDArray[np.uint64],
     ) -> None:
         """Draw among rows of another draw too."""
+        with self._lock:
+            self._merge(points, chances, numbers)
+
+    def _merge(
+        self,
+        points: NDArray[np.float32],
+        chances: NDArray[np.float64],
+        numbers: NDArray[np.uint64],
+    ) -> None:
         if len(chances) and len(self.chances) == self.most:
             below = chances < self.chances[-1]
             points, chances, numbers = points[below], chances[below], numbers[below]
