@@ -13,7 +13,7 @@ from the start.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import compress
@@ -37,7 +37,7 @@ from ..access import catch_up, configured_otherwise, drop_unused
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListSums
 from .memory import refuse_too_little
-from .reading import Leaf, MovedError, TableReader, fingerprint
+from .reading import Leaf, MovedError, TableReader
 from .space import in_threads, row_lengths, unit_rows
 from .table_blocks import (
     Block,
@@ -332,7 +332,7 @@ class LandmarkBuild(TableReader):
             for leaf, end in zip(leaves, pages, strict=True)
             for first in range(0, end, size)
         ]
-        files = fingerprint(leaves)
+        files = [(leaf.oid, leaf.file) for leaf in leaves]
         task = {"share": share, "seed": seed, "files": files, "round": round_.task()}
         ranges = [Range(number, *place) for number, place in enumerate(firsts)]
         workers = self._started_workers(self._rows, len(round_.sums))
@@ -465,12 +465,9 @@ class LandmarkBuild(TableReader):
 
     def _read_rows(self) -> None:
         """Write landmark and code of every row."""
-        leaves = self._leaves()
-        began_with = self._execute("SELECT DISTINCT r.leaf, r.file FROM {ranges} r").fetchall()
         # Rows that move to other places are in another file.
-        if {(leaf.oid, leaf.file) for leaf in leaves} != set(began_with):
-            raise MovedError
-        files = fingerprint(leaves)
+        files = self._execute("SELECT DISTINCT r.leaf, r.file FROM {ranges} r").fetchall()
+        self._same_leaves(files)
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
         # A continued run has not seen all rows, so it does not move the landmarks.
@@ -583,7 +580,7 @@ class LandmarkBuild(TableReader):
         self,
         landmarks: Landmarks | TenantLandmarks,
         sums: ListSums | None,
-        files: str,
+        files: Iterable[Sequence[int]],
         ranges: Ranges,
     ) -> None:
         """Write the landmark and the code of each row of ranges."""

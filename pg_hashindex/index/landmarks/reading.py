@@ -4,8 +4,7 @@ Each block is read in a transaction of its own, so no statement relies on an ord
 chooses, and none keeps VACUUM from its work for long. The rows of a block have no order.
 """
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import sql
@@ -146,10 +145,10 @@ class TableReader:
     def _leaves(self) -> list[Leaf]:
         return [Leaf(*row) for row in self._execute(_LEAVES).fetchall()]
 
-    def _same_leaves(self, files: str) -> list[Leaf]:
-        """Return the leaves, if their rows are where they were."""
+    def _same_leaves(self, files: Iterable[Sequence[int]]) -> list[Leaf]:
+        """Return the leaves, if their rows are in these files: of each, its oid and the file."""
         leaves = self._leaves()
-        if fingerprint(leaves) != files:
+        if {(leaf.oid, leaf.file) for leaf in leaves} != {(oid, file) for oid, file in files}:
             raise MovedError
         return leaves
 
@@ -200,8 +199,3 @@ class TableReader:
         """Run a statement; its parameters are ``$1``, ``$2``, ..."""
         query = sql.SQL(statement).format(**self._names, **more)
         return execute(self.connection, query, values)
-
-
-def fingerprint(leaves: list[Leaf]) -> str:
-    """Return a text that changes when the rows of a table move to other places."""
-    return hashlib.sha256(repr([(leaf.oid, leaf.file) for leaf in leaves]).encode()).hexdigest()
