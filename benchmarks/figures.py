@@ -33,7 +33,10 @@ MEASURED = ("pg_hashindex", "cli", "sql", "alembic")
 MOST_SECONDS = 40 * 60
 #: The most that others may take of a core, and the seconds for which they are watched.
 BUSY, WATCHED = 0.1, 5.0
-MEMORY_SYSTEMS = ("exact", "hnsw", "hnsw-halfvec", "hnsw-signs", "hnsw-code", "ivfflat", "ours")
+MEMORY_SYSTEMS = (
+    "exact", "hnsw", "hnsw-halfvec", "hnsw-signs", "hnsw-centred-signs", "hnsw-code", "ivfflat",
+    "ours",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,9 @@ def _simple(*names: str) -> list[Part]:
     return [Part(name, f"{name}.py", name) for name in names]
 
 
-def _retrieval(data: str) -> list[Part]:
-    file = f"retrieval_{data}"
-    return [
-        Part(f"retrieval {data} {only}", f"retrieval.py --data {data} --only {only}", file)
-        for only in ("build", "search", "filters", "inserts")
-    ]
+def _retrieval(data: str, options: str = "") -> Part:
+    command = f"retrieval.py --data {data} {options}".strip()
+    return Part(f"retrieval {data}", command, f"retrieval_{data}")
 
 
 def _memory(data: str) -> list[Part]:
@@ -102,11 +102,8 @@ def _scale() -> list[Part]:
 PARTS: list[Part] = [
     *(part for data in ("synthetic-300k", "synthetic-1m") for part in _memory(data)),
     Part("functions", "functions.py", "functions_synthetic-300k", first="--again"),
-    *_retrieval("synthetic-300k"),
-    *_retrieval("packages"),
-    *_retrieval("dims-512"),
-    *_retrieval("dims-1536"),
-    *_retrieval("synthetic-1m"),
+    *map(_retrieval, ("synthetic-300k", "packages", "dims-512", "dims-1536")),
+    _retrieval("synthetic-1m", "--builds 1"),
     *_simple("tenants", "writes", "jobs", "dimensions", "cuts", "faiss_codes", "hybrid"),
     *_simple("learned_codes", "near_duplicates", "packages", "sizing", "start", "reliability"),
     *_scale(),

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import DATA_FOLDER, RESULTS, machine, read, scratch, write
+from common import DATA_FOLDER, RESULTS, circumstances, machine, read, scratch, write
 from retrieval_data import FILTERS, SEED, Truth, draw
 from retrieval_measures import QUICK, Entry, Extent, Searches, inserts, remove_new_rows
 from retrieval_report import FILTER_COLUMNS, HNSW, OURS, lines
@@ -152,7 +152,7 @@ def about(opened: Database) -> dict[str, Any]:
 def measure(args: argparse.Namespace, data: str) -> None:
     """Measure one data set, and save each part."""
     output = args.output / f"retrieval_{data}.json"
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    began = circumstances()
     extent = args.extent
     drawn = draw(args.folder, data, extent.queries, extent.fresh, extent.rows)
     with running(args.settings) as server, database(server, drawn) as opened:
@@ -168,7 +168,7 @@ def measure(args: argparse.Namespace, data: str) -> None:
         systems = [SYSTEMS[name] for name in args.systems]
         run = Run(opened, extent, systems, args.only, args.builds)
         for part, entry in run.results():
-            parts = read(output).get("parts", {}) | {part: {"run": stamp} | entry}
+            parts = read(output).get("parts", {}) | {part: began | entry}
             write(output, facts | {"parts": parts})
             print(f"{time.strftime('%H:%M:%S')} {data}: {part}", flush=True)
 
