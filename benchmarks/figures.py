@@ -102,8 +102,11 @@ def _scale() -> list[Part]:
 PARTS: list[Part] = [
     *(part for data in ("synthetic-300k", "synthetic-1m") for part in _memory(data)),
     Part("functions", "functions.py", "functions_synthetic-300k", first="--again"),
-    *map(_retrieval, ("synthetic-300k", "packages", "dims-512", "dims-1536")),
-    _retrieval("synthetic-1m", "--builds 1"),
+    _retrieval("synthetic-300k"),
+    *(
+        _retrieval(data, "--builds 1")
+        for data in ("packages", "dims-512", "dims-1536", "synthetic-1m")
+    ),
     *_simple("tenants", "writes", "jobs", "dimensions", "cuts", "faiss_codes", "hybrid"),
     *_simple("learned_codes", "near_duplicates", "packages", "sizing", "start", "reliability"),
     *_scale(),
