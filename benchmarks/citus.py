@@ -1,15 +1,15 @@
 """Compare indexes with landmarks on a Citus cluster with the exact query: search, build, writes.
 
-    python benchmarks/citus.py postgresql://.../empty --rows 1000000 --shards 8 --workers 2
+    python benchmarks/citus.py postgresql://.../empty --rows 1000000 --shards 0 8 --workers 2
     python benchmarks/tables.py
 
 It needs a database of its own on the coordinator; committed figures are of servers with
-``shared_buffers = 1GB`` and ``jit = off``. One run measures one table: ``--shards`` shards
-on the first ``--workers`` workers, or with ``--shards 0`` a plain table on the coordinator, which
-has landmarks in the same way. With ``--tenants`` rows belong to as many tenants, the table is
-distributed by these, and searches are within one. Each step is saved as soon as it is measured,
-and a step that is there is not repeated, so a run that was cut off is run again; ``--steps`` limits
-a run to some of them. The table is dropped after the last step.
+``shared_buffers = 1GB`` and ``jit = off``. A run measures one table after the other, each of as
+many shards as ``--shards`` says on the first ``--workers`` workers; with 0 it is a plain table on
+the coordinator, which has landmarks in the same way. With ``--tenants`` rows belong to as many
+tenants, the table is distributed by these, and searches are within one. Each step is saved as soon
+as it is measured, and a step that is there is not repeated unless ``--again`` says so; a run that
+was cut off is run again. The table is dropped after the last step.
 
 load
     COPY of all rows by 1,000, of 10,000 more by INSERT of 1,000 rows a statement, and of 1,000 more
@@ -32,7 +32,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
-from common import DATA_FOLDER, RESULTS, machine, read, write
+from common import DATA_FOLDER, RESULTS, circumstances, machine, read, write
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import between
@@ -79,9 +79,9 @@ class Rows:
 class Run:
     """One table, and what was measured of it."""
 
-    def __init__(self, connection: Connection, arguments: argparse.Namespace) -> None:
+    def __init__(self, connection: Connection, arguments: argparse.Namespace, shards: int) -> None:
         self.connection, self.rows = connection, Rows()
-        self.n, self.shards = arguments.rows, arguments.shards
+        self.n, self.shards = arguments.rows, shards
         self.workers = arguments.workers if self.shards else 0
         self.tenants = arguments.tenants
         self.probes, self.candidates = arguments.probes, arguments.candidates
@@ -262,15 +262,38 @@ class Run:
         return self._more(self._insert, [row[np.newaxis] for row in rows])
 
 
+def measure(run: Run, report: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Take the steps of a table that are missing, and save each."""
+    place = {"rows": run.n, "shards": run.shards, "workers": run.workers, "tenants": run.tenants}
+    found = [e for e in report["results"] if e.items() >= place.items()]
+    entry = found[0] if found else dict(place)
+    if not found:
+        report["results"].append(entry)
+    missing = [step for step in STEPS if step not in entry]
+    if arguments.again or (missing and not run.is_loaded()):
+        # The figures belong to a table that is gone.
+        entry.clear()
+        now = circumstances()
+        entry.update(place | {name: now[name] for name in ("commit", "run")})
+    for step in STEPS:
+        if step not in entry:
+            print(f"{run.table}: {step} ...", end=" ", flush=True)
+            began = time.monotonic()
+            entry[step] = getattr(run, step)()
+            print(f"{time.monotonic() - began:.0f} s: {entry[step]}", flush=True)
+            write(arguments.output, report)
+    run.drop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--shards", type=int, default=8, help="0: a plain table")
+    parser.add_argument("--shards", type=int, nargs="+", default=[0, 8], help="0: a plain table")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--tenants", type=int, default=0, help="0: the key distributes rows")
-    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
-    parser.add_argument("--probes", type=int, nargs="+", default=[8, 16, 32, 64, 112])
+    parser.add_argument("--again", action="store_true", help="measure steps that are there too")
+    parser.add_argument("--probes", type=int, nargs="+", default=[8, 12, 16, 24, 32, 64, 112])
     parser.add_argument("--candidates", type=int, default=50)
     parser.add_argument("--output", type=type(OUTPUT), default=OUTPUT)
     arguments = parser.parse_args()
@@ -278,36 +301,11 @@ def main() -> None:
     with engine.begin() as transaction:
         schema.upgrade(transaction)
     engine.dispose()
+    report = read(arguments.output) or {"machine": machine(), "results": []}
     with connect(arguments.url) as connection:
-        run = Run(connection, arguments)
-        place = {"rows": run.n, "shards": run.shards, "workers": run.workers}
-        place |= {"tenants": run.tenants} if run.tenants else {}
-        report = read(arguments.output) or {"machine": machine(), "results": []}
         report["server"] = {name: one_row(connection, f"SHOW {name}")[0] for name in SETTINGS}
-        entry = next(
-            (
-                e
-                for e in report["results"]
-                if (e.items() >= place.items()) and e.get("tenants", 0) == run.tenants
-            ),
-            None,
-        )
-        if entry is None:
-            report["results"].append(entry := dict(place))
-        missing = [step for step in STEPS if step not in entry]
-        if missing and not run.is_loaded():
-            # The figures belong to a table that is gone.
-            entry.clear()
-            entry.update(place)
-        for step in arguments.steps:
-            if step not in entry:
-                print(f"{run.table}: {step} ...", end=" ", flush=True)
-                began = time.monotonic()
-                entry[step] = getattr(run, step)()
-                print(f"{time.monotonic() - began:.0f} s: {entry[step]}", flush=True)
-                write(arguments.output, report)
-        if all(step in entry for step in STEPS):
-            run.drop()
+        for shards in arguments.shards:
+            measure(Run(connection, arguments, shards), report, arguments)
 
 
 if __name__ == "__main__":

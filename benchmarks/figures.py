@@ -1,11 +1,13 @@
 """Measure every figure of README and docs, part after part, alone on the machine.
 
-``python benchmarks/figures.py`` runs the parts that no run has measured with this code; ``--list``
-shows them. A part ends after 40 minutes at the latest; call it again to continue.
+``python benchmarks/figures.py`` runs the parts that no run has measured with this code and script;
+``--list`` shows them. A part ends after 40 minutes at the latest; call it again to continue.
 `figures.json` keeps how each part was measured. The tables are then written by `tables.py`.
 """
 
+import hashlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -62,10 +64,24 @@ class Part:
     @property
     def missing(self) -> list[str]:
         """The environment variables that it needs and that are not set."""
-        return [w for w in self.command.split() if w.isupper() and w not in os.environ]
+        return [w for w in shlex.split(self.command) if w.isupper() and w not in os.environ]
+
+    @property
+    def script(self) -> str:
+        """The hash of its script, as git has it; a part is run again once that has changed."""
+        path = ROOT / "benchmarks" / self.command.split()[0]
+        if not path.exists():
+            return ""
+        content = path.read_bytes()
+        return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()[:12]
+
+    def is_measured(self, mark: dict[str, Any], now: str) -> bool:
+        """Return whether a run with this code and this script has ended."""
+        made = mark.get("code"), mark.get("script"), mark.get("ended")
+        return made == (now, self.script, True)
 
     def arguments(self, *, first: bool) -> list[str]:
-        words = f"{self.command} {self.first if first else ''}".split()
+        words = shlex.split(f"{self.command} {self.first if first else ''}")
         script, *others = (os.environ[word] if word.isupper() else word for word in words)
         if script == "pg-hashindex":
             return [sys.executable, "-m", "pg_hashindex", *others]
@@ -95,12 +111,24 @@ def _memory(data: str) -> list[Part]:
 def _scale() -> list[Part]:
     return [
         Part(f"scale {rows}", f"scale.py --rows {rows}", "scale", first="--again")
-        for rows in ("1e6", "3e6", "1e7")
+        for rows in ("1e6", "1e7")
+    ]
+
+
+def _citus() -> list[Part]:
+    tables = {
+        "300k": "--rows 300000 --shards 0 2 4 8",
+        "1m": "--rows 1000000 --shards 0 8",
+        "tenants": "--rows 300000 --shards 0 8 --tenants 20",
+    }
+    return [
+        Part(f"citus {name}", f"citus.py CITUS_URL {options}", "citus", first="--again")
+        for name, options in tables.items()
     ]
 
 
 PARTS: list[Part] = [
-    *(part for data in ("synthetic-300k", "synthetic-1m") for part in _memory(data)),
+    *_memory("synthetic-300k"),
     Part("functions", "functions.py", "functions_synthetic-300k", first="--again"),
     _retrieval("synthetic-300k"),
     *(
@@ -110,16 +138,15 @@ PARTS: list[Part] = [
     *_simple("tenants", "writes", "jobs", "dimensions", "cuts", "faiss_codes", "hybrid"),
     *_simple("learned_codes", "near_duplicates", "packages", "sizing", "start", "reliability"),
     *_scale(),
-    Part("citus", "citus.py CITUS_URL", "citus"),
-    Part("citus tenants", "citus.py CITUS_URL --rows 300000 --tenants 20", "citus_tenants"),
+    *_citus(),
     Part("ann-benchmarks", "ann_benchmarks/run.py ANN_BENCHMARKS", "ann_benchmarks"),
     Part("vectordbbench", "vectordbbench/run.py", "vectordbbench"),
     *(Part(name, f"papers.py {name}", name) for name in ("hashing", "presets", "defaults")),
     *(
         Part(
             f"papers {name}",
-            f"pg-hashindex bench paper {figure.paper} --figure {name} --data {DATA_FOLDER} "
-            f"--output {PAPERS.relative_to(ROOT)}",
+            f"pg-hashindex bench paper {figure.paper} --figure {name} "
+            f"--data {shlex.quote(str(DATA_FOLDER))} --output {PAPERS.relative_to(ROOT)}",
             f"papers/{name}",
         )
         for name, figure in FIGURES.items()
@@ -157,12 +184,15 @@ def run(part: Part, marks: dict[str, Any], now: str, *, anyway: bool) -> bool:
             f"other processes take {others:.2f} of a core, and would be in the figures: "
             "wait for them, or measure with --anyway, which marks the part"
         )
-    mark = {"command": part.command, "file": part.file, "code": now, "ended": False}
+    mark = {"command": part.command, "file": part.file, "code": now, "script": part.script}
+    mark["ended"] = False
     mark |= circumstances() | {"machine": machine(), "others": round(others, 2)}
     began = time.monotonic()
     print(f"{time.strftime('%H:%M:%S')} {part.name}", flush=True)
-    first = marks.get(part.name, {}).get("code") != now
-    running = subprocess.Popen(part.arguments(first=first), cwd=ROOT)
+    before = marks.get(part.name, {})
+    first = (before.get("code"), before.get("script")) != (now, part.script)
+    # Ctrl-C would reach it twice otherwise, and cut off how it ends.
+    running = subprocess.Popen(part.arguments(first=first), cwd=ROOT, start_new_session=True)
     try:
         mark["ended"] = running.wait(MOST_SECONDS) == 0
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
@@ -188,11 +218,13 @@ def main() -> None:
     if not chosen:
         sys.exit(f"no part begins with {', '.join(args.parts)}: --list shows them")
     marks, now = common.read(MARKS), code()
-    left = [p for p in chosen if (m := marks.get(p.name, {})).get("code") != now or not m["ended"]]
+    left = [part for part in chosen if not part.is_measured(marks.get(part.name, {}), now)]
     if args.list:
         for part in chosen:
             print(f"{'to do' if part in left else 'done ':5}  {part.name:40}  {part.command}")
         return
+    # A shell that starts this in the background has it ignore the signal that ends a part.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     failed = []
     for part in left:
         if part.missing:

@@ -17,7 +17,6 @@ NAMES = {
     "hnsw-signs": "HNSW, binary_quantize",
     "hnsw-centred-signs": "HNSW, centred binary_quantize",
     "hnsw-code": "HNSW, learned code",
-    "hnsw-projection": "HNSW, 128 principal components",
     "ivfflat": "IVFFlat",
     OURS: "pg_hashindex",
 }

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from psycopg import sql
 from retrieval_data import FILTERS
 from retrieval_server import Database, Session
 
 from pg_hashindex import store
-from pg_hashindex.hashers import PCAH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import systems
 
@@ -35,8 +33,6 @@ _EF_SEARCH = (
 _CANDIDATES = (400, 300, 200, 150, 100, 75, 60, 50, 40, 30, 20, 15)
 # Candidates that an HNSW over signs re-ranks; the first number is all that it finds.
 _RE_RANKED = (1000, 400, 200, 100, 60, 40, 25)
-# Dimensions of the projection.
-_COMPONENTS = 128
 _PROBES = (
     *(4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224),
     *(256, 320, 400, 500),
@@ -298,24 +294,6 @@ class CodeHnsw(LearnedHnsw):
         return systems.GRAPH
 
 
-class ProjectionHnsw(LearnedHnsw):
-    """Over the first 128 principal components, in half precision."""
-
-    model = "components"
-
-    def _learned(self, session: Session, seed: int) -> systems.Vectors:
-        sample = session.connection.execute(
-            "SELECT embedding FROM items ORDER BY id LIMIT 20000"
-        ).fetchall()
-        rows = np.stack([vector.to_numpy() for (vector,) in sample])
-        n = min(_COMPONENTS, rows.shape[1])
-        hasher = PCAH(n_bits=n, normalize="l2").fit(rows)
-        store.save(session.connection, hasher.to_model(self.model, metric="cosine", cuts=1))
-        function = session.value("SELECT hashindex.create_functions(%s)", [self.model])
-        projection = function.replace(".code_", ".project_")
-        return systems.Projection(column(self.type), "cosine", projection, n)
-
-
 class IvfFlat(Hnsw):
     """pgvector's IVFFlat, with as many lists as its documentation advises."""
 
@@ -518,7 +496,6 @@ def compared(type: str, dimension: int, bits: int | None = None) -> dict[str, Sy
         SignHnsw("hnsw-signs", type, dimension, centred=False),
         SignHnsw("hnsw-centred-signs", type, dimension, centred=True),
         CodeHnsw("hnsw-code", type),
-        ProjectionHnsw("hnsw-projection", type),
         IvfFlat("ivfflat", type),
         Ours("ours", bits=bits or (BITS if dimension <= 512 else 2 * BITS)),
         Exact("exact", type),

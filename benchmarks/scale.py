@@ -1,6 +1,6 @@
 """Measure tables of a million rows and more, part by part, with pgvector's HNSW beside.
 
-    python benchmarks/scale.py --rows 1e6 3e6 1e7 [--parts load build search] [--again]
+    python benchmarks/scale.py --rows 1e6 1e7 [--parts load build search] [--again]
     python benchmarks/tables.py
     python docs/make_pictures.py
 
@@ -24,15 +24,13 @@ held
     The same in a memory cgroup of 2 and of 1 GB, as `memory.py` holds a server.
 writes
     One row a transaction, and 1,000 a statement.
-rebalance, swap, check
-    The commands of these names; the swap to a second model, which is trained first.
+swap
+    The command, to a second model, which is trained first.
 hnsw
     CREATE INDEX with 8 GB of maintenance_work_mem and two parallel workers, and of up to a million
     rows also bytes, searches in turns with ours, the server held, and inserts. Of more rows it is
-    stopped after ten times the seconds of our build, or at the end of the part, and the share that
-    it had done is kept.
-vacuum
-    Every fifth row is deleted, then VACUUM. It comes last, since the truth is wrong afterwards.
+    stopped after the seconds of our build, or at the end of the part, and the share that it had
+    done is kept.
 
 The CPU seconds of everything else on the machine stand beside each part.
 """
@@ -51,7 +49,7 @@ from typing import Any
 
 import psycopg
 import scale_report
-from common import DATA_FOLDER, RESULTS, cpu_seconds, read, scratch, write
+from common import DATA_FOLDER, RESULTS, circumstances, cpu_seconds, read, scratch, write
 from pgvector import Vector
 from retrieval import about
 from retrieval_data import SEED
@@ -63,7 +61,6 @@ from retrieval_measures import (
     Extent,
     Searches,
     answered,
-    churn,
     inserts,
     remove_new_rows,
     setting_of,
@@ -77,10 +74,7 @@ from pg_hashindex import store
 from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.server.demo import new_database
 
-PARTS = (
-    "load", "truth", "build", "search", "held", "writes", "rebalance", "swap", "check", "hnsw",
-    "vacuum",
-)  # fmt: skip
+PARTS = ("load", "truth", "build", "search", "held", "writes", "hnsw", "swap")
 TARGETS = (0.95, 0.98)
 #: Bytes of memory that the server is held to.
 HELD = (2 << 30, 1 << 30)
@@ -88,10 +82,8 @@ EXTENT = Extent(queries=200, fresh=3_000, single=500, batches=8, batch=1_000, pa
 HNSW_SETTINGS = {"maintenance_work_mem": "8GB"}
 #: With more rows HNSW is not built whole.
 WHOLE_HNSW = 1_000_000
-#: HNSW may take this many times as long as ours.
-PATIENCE = 10
 #: Bytes a row that parts write at the most, and of the log.
-WRITTEN = {"load": 1_000, "build": 600, "rebalance": 600, "swap": 900, "hnsw": 1_800}
+WRITTEN = {"load": 1_000, "build": 600, "swap": 900, "hnsw": 1_800}
 LOG = 8 << 30
 FREE = 15 * 10**9
 #: Queries whose CPU time is taken.
@@ -117,19 +109,22 @@ class Run:
 
     def run(self) -> None:
         """Measure the parts that are asked for, and save each."""
-        for part in [part for part in PARTS if part in self.args.parts]:
+        asked = [part for part in PARTS if part in self.args.parts]
+        if self.args.again:
+            self._forget(asked)
+        for part in asked:
             known = self._parts().get(part, {})
-            if known and not self.args.again and not known.get("cut_off"):
+            if known and not known.get("cut_off"):
                 continue
             self._refuse(part)
-            stamp, cut_off = time.strftime("%Y-%m-%d %H:%M:%S"), None
+            before, cut_off = circumstances(), None
             try:
                 with at_most(60 * self.args.most):
                     entry = getattr(self, part)()
             except PartCutOffError as error:
                 cut_off = error
                 entry = self._parts().get(part, {}) | {"cut_off": True}
-            self._save(part, {"run": stamp} | entry)
+            self._save(part, before | entry)
             if cut_off is not None:
                 raise cut_off
 
@@ -198,9 +193,6 @@ class Run:
             self.database.settle()
         return watch.figures | found
 
-    def rebalance(self) -> Entry:
-        return self._command(f"index rebalance ours --memory {self.args.memory}")
-
     def swap(self) -> Entry:
         train = self.ours.commands(self.rows, 1)["train"].replace("train ours", "train second")
         trained = self._command(train)
@@ -211,15 +203,11 @@ class Run:
                 store.drop(session.connection, "ours")
         return swapped | {"train": trained}
 
-    def check(self) -> Entry:
-        return self._command("index check ours", good=(0, 1))
-
     def hnsw(self) -> Entry:
         self.hnsw_drop()
-        ours = self._parts()["build"]["seconds"]
-        most = min(PATIENCE * ours, 60 * self.args.most - _MARGIN_S)
-        if self.rows <= WHOLE_HNSW:
-            most = 60 * self.args.most - _MARGIN_S
+        most = 60 * self.args.most - _MARGIN_S
+        if self.rows > WHOLE_HNSW:
+            most = min(most, self._parts()["build"]["seconds"])
         entry: Entry = {}
         try:
             with Watch(self.database) as watch:
@@ -239,11 +227,6 @@ class Run:
         finally:
             self.hnsw_drop()
         return entry
-
-    def vacuum(self) -> Entry:
-        with Watch(self.database) as watch:
-            found = churn(self.database, 60 * self.args.most - _MARGIN_S)
-        return watch.figures | found
 
     def hnsw_drop(self) -> None:
         self.theirs.drop(self.database)
@@ -379,17 +362,24 @@ class Run:
         found = read(self.args.output).get("sizes", {}).get(str(self.rows), {})
         return dict(found.get("parts", {}))
 
+    def _forget(self, parts: Sequence[str]) -> None:
+        whole = read(self.args.output)
+        known = whole.get("sizes", {}).get(str(self.rows), {"parts": {}})["parts"]
+        for part in parts:
+            known.pop(part, None)
+        write(self.args.output, whole)
+
     def _save(self, part: str, entry: Entry) -> None:
-        whole = read(self.args.output) or {
+        whole = read(self.args.output) | {
             "dimension": 384,
             "type": "halfvec",
             "seed": SEED,
             "machine": about(self.database),
             "server": SETTINGS,
             "hnsw": HNSW_SETTINGS,
-            "sizes": {},
         }
-        whole["sizes"].setdefault(str(self.rows), {"parts": {}})["parts"][part] = entry
+        sizes = whole.setdefault("sizes", {})
+        sizes.setdefault(str(self.rows), {"parts": {}})["parts"][part] = entry
         write(self.args.output, whole)
         print(f"{time.strftime('%H:%M:%S')} {self.rows:,} rows: {part}", flush=True)
 
@@ -445,7 +435,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=DATA_FOLDER, help="folder of packages.npz")
     parser.add_argument("--data", type=Path, default=scratch("scale"), help="folder of the server")
     parser.add_argument("--output", type=Path, default=RESULTS / "scale.json")
-    parser.add_argument("--rows", nargs="+", type=float, default=[1e6, 3e6, 1e7])
+    parser.add_argument("--rows", nargs="+", type=float, default=[1e6, 1e7])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--again", action="store_true", help="measure parts that are there too")
     parser.add_argument("--memory", default="2GB", help="memory of the client's builds")

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from common import RESULTS, aligned, read
-from numpy.typing import NDArray
 from retrieval_report import pair
 
 Whole = Mapping[str, Any]
@@ -58,25 +57,6 @@ def extrapolated(whole: Whole) -> list[list[str]]:
         for what, figure, law, digits in LAWS
     ]
     return [line for line in written if any(line[1:])]
-
-
-def phases(whole: Whole) -> list[list[str]]:
-    """Return a line for each phase of a build: microseconds of CPU a row, client + server.
-
-    Phases are those of the build, or of a rebalance, which does the same again.
-    """
-    taken: dict[str, dict[int, str]] = {}
-    found = parts_by_rows(whole)
-    for rows, parts in found.items():
-        runs = [run for run in parts.get("build", {}).get("runs", []) if run.get("phases")]
-        summed: dict[str, NDArray[np.float64]] = {}
-        for run in runs or [parts.get("rebalance", {})]:
-            for phase, (_, client, server) in run.get("phases", {}).items():
-                summed[phase] = np.add(summed.get(phase, 0.0), (client, server))
-        for phase, cpu in summed.items():
-            client, server = 1e6 * cpu / rows
-            taken.setdefault(phase, {})[rows] = f"{client:.1f} + {server:.1f}"
-    return [[phase, *(line.get(rows, "") for rows in found)] for phase, line in taken.items()]
 
 
 def hnsw_build_cpu(parts: Parts, rows: int) -> float:

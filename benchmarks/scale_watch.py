@@ -4,7 +4,6 @@ import os
 import re
 import threading
 import time
-from collections import defaultdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,18 +13,6 @@ from retrieval_server import Database
 
 _EVERY_S = 0.5
 _TO_END_S = 1.0
-# Statements that took less of the CPU are not named.
-_LEAST_CPU_S = 0.2
-
-_ACTIVE = """
-    SELECT pid, left(regexp_replace(query, '\\s+', ' ', 'g'), 300) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active'
-"""
-
-# The innermost work is the latest.
-_PHASE = """
-    SELECT phase FROM hashindex.claim WHERE phase IS NOT NULL ORDER BY started_at DESC LIMIT 1
-"""
 
 
 class Watch:
@@ -40,8 +27,6 @@ class Watch:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._sample)
         self._peak, self._loads = 0, [os.getloadavg()[0]]
-        self._statements: dict[str, float] = defaultdict(float)
-        self._phases: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
 
     def __enter__(self) -> "Watch":
         pid = self._database.server.status.pid
@@ -76,15 +61,6 @@ class Watch:
             "others_cpu_s": round(max(0.0, busy - server - own), 2),
             "load": round(sum(self._loads) / len(self._loads), 2),
             "server_peak_mb": round(self._peak / 1e6),
-            "server_cpu_by_statement": {
-                name: round(cpu, 2)
-                for name, cpu in sorted(self._statements.items(), key=lambda item: -item[1])
-                if cpu >= _LEAST_CPU_S
-            },
-            # Seconds, and those of CPU of the client and of the server.
-            "phases": {
-                name: [round(value, 2) for value in values] for name, values in self._phases.items()
-            },
         }
 
     def server_cpu(self) -> float:
@@ -97,34 +73,10 @@ class Watch:
         """Return the CPU seconds of this process and of the commands that it has run."""
         return sum(self._own.cpu_times()[:4])
 
-    def _client_cpu(self) -> float:
-        """Return the same with the commands that run now."""
-        children = self._own.children(recursive=True)
-        return self._own_cpu() + sum(map(_cpu, children))
-
     def _sample(self) -> None:
-        known: dict[int, float] = {}
-        before = time.perf_counter(), self._client_cpu(), self.server_cpu()
-        with self._database.session() as session:
-            while not self._stopped.wait(_EVERY_S):
-                processes = {child.pid: _cpu(child) for child in self._server.children()}
-                self._peak = max(self._peak, _memory(list(processes)))
-                self._loads.append(os.getloadavg()[0])
-                for pid, query in session.connection.execute(_ACTIVE).fetchall():
-                    taken = processes.get(pid, 0.0) - known.get(pid, 0.0)
-                    self._statements[named(query)] += max(0.0, taken)
-                known = processes
-                now = time.perf_counter(), self._client_cpu(), self.server_cpu()
-                for (phase,) in session.connection.execute(_PHASE).fetchall():
-                    of_phase = self._phases[phase]
-                    for place in range(3):
-                        of_phase[place] += now[place] - before[place]
-                before = now
-
-
-def named(query: str) -> str:
-    """Return the beginning of a statement, without what differs between two of its kind."""
-    return re.sub(r"'[^']*'|\d+", "N", query)[:80].strip()
+        while not self._stopped.wait(_EVERY_S):
+            self._peak = max(self._peak, _memory([child.pid for child in self._server.children()]))
+            self._loads.append(os.getloadavg()[0])
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -82,8 +82,10 @@ def training(uri: str) -> dict[str, float]:
 
     alone = min(wall(f"alone{i}") for i in range(3))
     with subprocess.Popen([sys.executable, "-c", BUSY]) as busy:
-        beside = min(wall(f"beside{i}") for i in range(3))
-        busy.kill()
+        try:
+            beside = min(wall(f"beside{i}") for i in range(3))
+        finally:
+            busy.kill()
     return {"alone_s": alone, "beside_a_busy_core_s": beside}
 
 

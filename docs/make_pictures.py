@@ -203,7 +203,6 @@ LINES = {
     "hnsw-halfvec": (SHADES[0], 2, "6 4"),
     "hnsw-signs": ("#0f766e", 2, "none"),
     "hnsw-code": ("#b45309", 2, "none"),
-    "hnsw-projection": ("#b45309", 2, "2 3"),
     "hnsw-centred-signs": ("#0f766e", 2, "6 4"),
     "ivfflat": ("#7c3aed", 2, "none"),
     "ours": (ACCENT, 3.5, "none"),

@@ -500,12 +500,6 @@ def test_blocks_are_loaded(scale, retrieval, server, monkeypatch):
     assert watch.figures["server_cpu_s"] >= 0
 
 
-def test_statements_of_a_kind_have_one_name(scale):
-    named = scale("_watch").named
-    assert named("COPY t12 FROM 'a b' WHERE x = 3") == "COPY tN FROM N WHERE x = N"
-    assert len(named("x" * 300)) == 80
-
-
 def test_a_part_is_cut_off(scale):
     module = scale()
     with pytest.raises(module.PartCutOffError), module.at_most(0.01):
@@ -527,7 +521,6 @@ def scaled(rows, cpu, hnsw):
         "search": {"systems": {"ours": {"0.95": point}}},
         "hnsw": {"build": hnsw},
         "swap": {"exit_code": 2},
-        "rebalance": {"phases": {"reading rows": [9, 1e-5 * rows, 2e-6 * rows]}},
     }  # fmt: skip
 
 
@@ -564,7 +557,6 @@ def test_more_rows_are_extrapolated_and_said_to_be(scale):
     assert lines["bytes a row"] == ["200", "200"]
     assert lines["recall .95: p50 / p95 / CPU, ms"] == ["4.00 / 8.00 / 1.0", "4.00 / 8.00 / 8.0"]
     assert lines["swap: s / CPU s"] == ["refused", "refused"]
-    assert report.phases(whole) == [["reading rows", *["10.0 + 2.0"] * 2]]
     # Nothing is shown of what was not measured at any size.
     assert "vacuum" not in str(lines)
 
