@@ -427,7 +427,8 @@ class Searches(Generic[Hits, HybridHits]):
         k
             Answers wanted.
         candidates : int, optional
-            Rows kept by code before the exact order; by default the index's own number, at least k.
+            Rows kept by code before the exact order; by default the index's own number, and
+            in proportion more for more than ten answers.
         probes : int, optional
             Landmarks whose lists are read, 1 to 1000, if access is by landmarks; the index's own
             number by default. If these lists have fewer than k rows, more are read.

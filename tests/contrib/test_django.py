@@ -526,6 +526,11 @@ def test_pgvectors_index_on_the_codes_of_a_function(shop, connection, vectors, f
     cheap = Item.objects.filter(price__lt=2, maker__name="b")
     near = cheap.nearest_by_code(field, vectors[7], 5, metric="l2", candidates=ROWS)
     assert [i.pk for i in near] == exact(vectors, vectors[7], lambda i: i % 7 < 2 and i % 2, 5)
+    # What the queryset reads besides stays.
+    with_maker = Item.objects.select_related("maker").annotate(twice=models.F("price") * 2)
+    first = with_maker.nearest_by_code(field, vectors[7], 5, metric="l2", candidates=ROWS)[0]
+    assert "maker" in first._state.fields_cache
+    assert first.twice == 2 * first.price
     code = HashCode(field, model=model, bits=24)
     by_code = Item.objects.order_by(HammingDistance(code, HashCode(vectors[7], model=model)))
     assert by_code[0].pk == 8

@@ -424,6 +424,7 @@ def test_tenants_of_other_types(make, kind, value):
         ({"tenant": 7.5}, None),
         ({"tenant": "acme"}, None),
         ({"tenant": None}, None),
+        ({"tenant": ["7"]}, None),
         ({"price": 7}, None),
     ],
 )

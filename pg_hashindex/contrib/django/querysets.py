@@ -173,7 +173,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         )
         # The order of the queryset itself is not that of candidates.
         near = self.order_by(by_code).values("pk")[: as_count("candidates", candidates)]
-        found = type(self)(model=self.model, using=self._db).filter(pk__in=near)
+        found = self.order_by().filter(pk__in=near)
         found = found.annotate(distance=_DISTANCES[metric](column, vector))
         return cast(Self, found.order_by("distance", "pk")[: as_count("k", k)])
 

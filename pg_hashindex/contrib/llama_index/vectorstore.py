@@ -226,7 +226,8 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         k = as_count("k", k)
         fetched = as_optional_count("fetch_k", options.get("fetch_k")) or max(4 * k, 20)
         near = self._documents.search(vector, max(fetched, k), asked, with_embedding=True)
-        rows = {row.id: row for row, _ in near}
+        # A vector of zeros has no cosine, by which LlamaIndex chooses.
+        rows = {row.id: row for row, _ in near if as_vector(row.embedding).to_numpy().any()}
         scores, chosen = get_top_k_mmr_embeddings(
             vector,
             [as_vector(row.embedding).to_list() for row in rows.values()],  # type: ignore[arg-type]
