@@ -233,8 +233,8 @@ class Search(_Question):
                 row.connection, self.where, row.table_name, row.qualified_table
             )
             if self.filter is not None:
-                restriction = f"({self.filter}\n) AND {restriction}"
-            elif equalities is not None and len(parts) == 1:
+                restriction = f"({self.filter}\n) AND ({restriction}\n)"
+            elif equalities is not None and len(parts) == 1 and named_tenant is None:
                 restriction = None
         params: list[Any] = [vector, k, candidates, probes]
         if named_tenant is not None:

@@ -78,7 +78,9 @@ def _pairs(
         if context.run_object_filters(table, table.name, "table", False, None)
     }
     declared = {
-        name: index for table in tables.values() for name, index in declared_on(table).items()
+        name: (place, index)
+        for place, table in tables.items()
+        for name, index in declared_on(table).items()
     }
     gone = {
         (operation.schema, operation.table_name)
@@ -87,8 +89,14 @@ def _pairs(
     }
     compared = {*gone, *tables}
     existing = {name: _as_compared(found, compared) for name, found in existing.items()}
-    for name, index in sorted(declared.items()):
+    paired = set()
+    for name, (place, index) in sorted(declared.items(), key=lambda item: item[0]):
         found = existing.get(name)
+        # The second table of a name, in another schema, has its schema's name before the index's.
+        second = existing.get(f"{place[0] or default_schema}_{name}")
+        if second is not None and (second.spec.schema, second.spec.table) == place:
+            found = second
+        paired.add(name if found is None else found.spec.name)
         trouble = None
         if found is not None and not found.is_there:
             trouble = (
@@ -107,7 +115,7 @@ def _pairs(
             yield name, index, found
     for name, found in existing.items():
         if (
-            name not in declared
+            name not in paired
             and found.is_there
             and (found.spec.schema, found.spec.table) in compared
             and context.run_object_filters(_as_item(found), name, _KIND, True, None)
@@ -145,7 +153,7 @@ def _changes(
     """Return the operations before all changes of tables, and those after them."""
     drop: list[MigrateOperation] = []
     if found is not None:
-        drop = [DropHashIndexOp(name, _to_be_made(found))]
+        drop = [DropHashIndexOp(found.spec.name, _to_be_made(found))]
     if declared is None:
         _log.info("Detected removed hash index %r", name)
         return drop, []
@@ -178,7 +186,7 @@ def _changes(
         # Another access path has no probes.
         lost = {*settings, "probes"} if "access" in settings else {*settings}
         before = {key: value for key, value in found.spec.options.items() if key in lost}
-        changes.append(ConfigureHashIndexOp(name, settings, before))
+        changes.append(ConfigureHashIndexOp(found.spec.name, settings, before))
     return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes
 
 
@@ -210,7 +218,7 @@ def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOpe
             return []
     _log.info("Detected model or columns of hash index %r", spec.name)
     before = {name: found.spec.options.get(name) for name in options}
-    return [SwapHashModelOp(spec.name, model, _model(found), options, before)]
+    return [SwapHashModelOp(found.spec.name, model, _model(found), options, before)]
 
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:

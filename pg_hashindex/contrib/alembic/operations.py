@@ -79,7 +79,8 @@ class DropHashIndexOp(_IndexOp):
         self.name, self.spec, self.if_exists = name, spec, if_exists
 
     def _statements(self) -> list[str]:
-        return [statements.drop_statement(self.name, if_exists=self.if_exists)]
+        place = {} if self.spec is None else {"table": self.spec.table, "schema": self.spec.schema}
+        return [statements.drop_statement(self.name, if_exists=self.if_exists, **place)]
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         spec = self.spec
