@@ -376,6 +376,15 @@ def test_a_filter_column_whose_type_changes(connection, index):
             assert filter_check(connection)[0] == "ok"
 
 
+def test_an_alternative_beside_a_filter_stays_within_it(connection, index):
+    price = sa.column("price")
+    alternatives = sa.or_(price < 30, price > 60)
+    found = index.search(QUERY, 400, filter="category = 'a'", where=alternatives)
+    assert [hit.id for hit in found] == [
+        key for key, _ in plain(connection, "category = 'a' AND (price < 30 OR price > 60)", 400)
+    ]
+
+
 def test_a_filter_column_that_grows(connection, model):
     """Its copies have no length, so that writes go on."""
     connection.execute(

@@ -254,6 +254,7 @@ def test_other_filters_within_a_tenant(index):
     with pytest.raises(InvalidInputError):
         index.search(QUERIES[1], 10, tenant=1, filter="true) OR (true")
     assert index.search(QUERIES[1], 10, tenant=1, filter="tenant = 2") == []
+    assert index.search(QUERIES[1], 10, tenant=1, where=sa.column("tenant") == 2) == []
 
 
 def test_filters_on_kept_columns_within_a_tenant(make):
