@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import DatabaseStateError, InvalidInputError
@@ -95,7 +95,7 @@ def evaluate(
             f"the result cannot be saved: {reason}; evaluate without saving, or as a role that may "
             "write to hashindex.recall_history"
         )
-    seed = random_state if isinstance(queries, Integral) else None
+    seed = random_state if isinstance(queries, int | np.integer) else None
     counts = sorted({*candidates, *([index.candidates_for(k)] if save else [])})
     measuring = Measuring([index], as_queries(index, queries, random_state), k)
     exact, points = measuring.run("evaluating", [(index, count) for count in counts])

@@ -1,6 +1,5 @@
 """Queries of an index: rows of its table, other vectors, or a log."""
 
-from numbers import Integral
 from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
@@ -95,7 +94,7 @@ def draw(
 
 def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> list[Query]:
     """Draw a number of rows, or take vectors (n, dimension) that are not of the table."""
-    if isinstance(given, Integral):
+    if isinstance(given, int | np.integer):
         return draw(index, int(given), random_state)
     given = as_rows(given, index.row.dimension)
     return [Query(Vector(row.astype(np.float32))) for row in given]

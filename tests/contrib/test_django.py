@@ -574,7 +574,7 @@ def test_an_index_of_an_abstract_model(shop):
             class Meta:
                 app_label = "shop"
                 abstract = True
-                indexes = [HashIndex(fields=["embedding"], model="lsh", name="%(class)s_near")]
+                indexes = (HashIndex(fields=["embedding"], model="lsh", name="%(class)s_near"),)
 
         class Boot(Base):
             pass

@@ -44,13 +44,10 @@ def test_a_column_of_codes_is_bit_n(engine):
         )
         assert connection.scalar(pairs) == 6
 
-        class Coded(orm.DeclarativeBase):
+        class Item:
             pass
 
-        class Item(Coded):
-            __table__ = table
-            __mapper_args__ = {"primary_key": [table.c.id]}
-
+        orm.registry().map_imperatively(Item, table, primary_key=[table.c.id])
         twin = orm.aliased(Item)
         near = sa.select(Item.id, twin.id).where(
             Item.id < twin.id, Item.code.hamming_distance(twin.code) < 4
