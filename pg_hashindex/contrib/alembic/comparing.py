@@ -92,9 +92,14 @@ def _pairs(
     paired = set()
     for name, (place, index) in sorted(declared.items(), key=lambda item: item[0]):
         found = existing.get(name)
-        # The second table of a name, in another schema, has its schema's name before the index's.
-        second = existing.get(f"{place[0] or default_schema}_{name}")
-        if second is not None and (second.spec.schema, second.spec.table) == place:
+        # Another schema's table of this name may have taken it: then that of the schema comes first.
+        longer = f"{place[0] or default_schema}_{name}"
+        second = None if longer in declared else existing.get(longer)
+        if (
+            second is not None
+            and _place_of(second) == place
+            and (found is None or _place_of(found) != place)
+        ):
             found = second
         paired.add(name if found is None else found.spec.name)
         trouble = None
@@ -103,7 +108,7 @@ def _pairs(
                 "which does not exist; if that was renamed, run pg-hashindex index rebind, and "
                 f"else pg-hashindex index drop, with {name}"
             )
-        elif found is not None and (found.spec.schema, found.spec.table) not in compared:
+        elif found is not None and _place_of(found) not in compared:
             trouble = "which is not compared; choose another name"
         if found is not None and trouble is not None:
             table = found.spec.qualified_table
@@ -117,15 +122,19 @@ def _pairs(
         if (
             name not in paired
             and found.is_there
-            and (found.spec.schema, found.spec.table) in compared
+            and _place_of(found) in compared
             and context.run_object_filters(_as_item(found), name, _KIND, True, None)
         ):
             yield name, None, found
 
 
+def _place_of(found: Existing) -> tuple[str | None, str]:
+    return found.spec.schema, found.spec.table
+
+
 def _as_compared(found: Existing, compared: set[tuple[str | None, str]]) -> Existing:
     """Name the table as the metadata does: without its schema if the search_path finds it."""
-    place = (found.spec.schema, found.spec.table)
+    place = _place_of(found)
     if place in compared or not found.visible or (None, found.spec.table) not in compared:
         return found
     return replace(found, spec=replace(found.spec, schema=None))
