@@ -92,7 +92,7 @@ def _pairs(
     paired = set()
     for name, (place, index) in sorted(declared.items(), key=lambda item: item[0]):
         found = existing.get(name)
-        # Another schema's table of this name may have taken it: then that of the schema comes first.
+        # A table of this name in another schema may have it: then the schema's name comes first.
         longer = f"{place[0] or default_schema}_{name}"
         second = None if longer in declared else existing.get(longer)
         if (
