@@ -357,8 +357,7 @@ BEGIN
         SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i) f
         UNION ALL
         -- Triggers read what the codes beside need too.
-        SELECT 'table', 'broken', f.fault, 'writes fail', f.advice
-        FROM hashindex.index x CROSS JOIN LATERAL (
+        SELECT 'table', 'broken', f.fault, 'writes fail', f.advice FROM hashindex.index x CROSS JOIN LATERAL (
             SELECT t.fault, t.advice FROM hashindex._table_faults(x) t
             UNION ALL
             SELECT c.fault, CASE x.swap_state WHEN 'previous' THEN 'pg-hashindex index prune ' || i.name ELSE repair || ' --undo' END

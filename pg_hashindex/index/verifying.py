@@ -29,10 +29,9 @@ _ROUNDING = 3e-4
 
 # $1 is a key or NULL, $2 the most rows.
 _ROWS: LiteralString = """
-    SELECT {key_text}, b.{column}, c.code::text
-    FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
-    WHERE ($1::text IS NULL OR ({key}) > ({start})) AND b.{column} IS NOT NULL
-    ORDER BY {key} LIMIT $2
+    SELECT {key_text}, b.{column}, c.code::text FROM {table} b
+    JOIN {codes} c ON ({code_key}) = ({key}) WHERE ($1::text IS NULL OR ({key}) > ({start}))
+    AND b.{column} IS NOT NULL ORDER BY {key} LIMIT $2
 """
 
 _COUNT: LiteralString = """

@@ -152,7 +152,7 @@ def test_migrations_make_swap_and_drop_an_index(shop, connection, vectors):
     assert "RemoveIndex" in text
     assert "pg_hashindex.contrib.django.HashIndex(candidates=90, fields=['embedding'], " in text
     sql = shop.run("sqlmigrate", "shop", "0002")
-    assert "hashindex.swap_model(index_name => 'items_idx', model => 'sharper')" in sql
+    assert re.search(r"swap_model\(index_name => .*'items_idx'\), model => 'sharper'\)", sql)
     assert "drop_index" not in sql
     shop.migrate()
     check("sharper", 1)
@@ -528,7 +528,7 @@ def test_pgvectors_index_on_the_codes_of_a_function(shop, connection, vectors, f
     cheap = Item.objects.filter(price__lt=2, maker__name="b")
     near = cheap.nearest_by_code(field, vectors[7], 5, metric="l2", candidates=ROWS)
     assert [i.pk for i in near] == exact(vectors, vectors[7], lambda i: i % 7 < 2 and i % 2, 5)
-    # What the queryset reads besides stays.
+    # Other things that the queryset reads stay.
     with_maker = Item.objects.select_related("maker").annotate(twice=models.F("price") * 2)
     first = with_maker.nearest_by_code(field, vectors[7], 5, metric="l2", candidates=ROWS)[0]
     assert "maker" in first._state.fields_cache

@@ -386,7 +386,7 @@ def test_an_alternative_beside_a_filter_stays_within_it(connection, index):
 
 
 def test_a_filter_column_that_grows(connection, model):
-    """Its copies have no length, so that writes go on."""
+    """Its copies have no length, so that writes continue."""
     connection.execute(
         "CREATE TABLE grown "
         "(id int PRIMARY KEY, embedding vector(8), name varchar(4), n numeric(3)); "

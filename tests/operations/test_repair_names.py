@@ -315,7 +315,7 @@ def test_a_table_that_took_the_name_of_another(index, vectors, chosen):
 
 
 def test_a_table_whose_name_another_had_for_a_while(index):
-    """What was written to it meanwhile is found when it has its name again."""
+    """Rows that are written to it meanwhile are found when it has its name again."""
     connection = index.connection
     swap = "ALTER TABLE items RENAME TO {0}; ALTER TABLE {1} RENAME TO items"
     connection.execute("CREATE TABLE others (LIKE items INCLUDING ALL)")

@@ -160,8 +160,8 @@ def test_tables_of_other_roles(administrator, connection, as_role):
 def test_triggers_of_another_role_are_restored_by_a_member_of_both(
     administrator, connection, as_role
 ):
-    app, both = as_role("app"), as_role("both")
-    connection.execute("ALTER TABLE items OWNER TO app; GRANT keeper, app TO both")
+    app, member = as_role("app"), as_role("of_both")
+    connection.execute("ALTER TABLE items OWNER TO app; GRANT keeper, app TO of_both")
     app.execute("GRANT SELECT, UPDATE, TRIGGER ON items TO keeper")
     index = HashIndex.create(
         administrator, "items_idx", table="items", column="embedding", model="lsh", trust_owner=True
@@ -169,10 +169,10 @@ def test_triggers_of_another_role_are_restored_by_a_member_of_both(
     index.encode()
     connection.execute("ALTER TABLE items RENAME TO things")
     connection.execute("ALTER TABLE things DISABLE TRIGGER USER; DELETE FROM things WHERE id < 9")
-    member = "must be owner of .*; connect as a member of its owner and of the administrator"
-    with pytest.raises(MissingRightsError, match=member):
+    refused = "must be owner of .*; connect as a member of its owner and of the administrator"
+    with pytest.raises(MissingRightsError, match=refused):
         operations.rebind(index, table="things")
-    operations.rebind(HashIndex.open(both, "items_idx"), table="things")
+    operations.rebind(HashIndex.open(member, "items_idx"), table="things")
     assert_fresh(HashIndex.open(administrator, "items_idx"))
     assert owners(connection) == {"keeper"}
 

@@ -171,7 +171,8 @@ def test_a_class_of_one_row(embeddings):
 
 def test_masked_numbers_are_refused(embeddings):
     """Below a mask there may be any number."""
-    masked = np.ma.masked_less(embeddings[:1000], embeddings.min() + 1e-6)
+    masked = np.ma.masked_array(embeddings[:1000], mask=False)
+    masked[7, 3] = np.ma.masked
     with pytest.raises(InvalidInputError, match=r"vectors have masked values.*X\.filled"):
         train(masked, "m", "itq", n_bits=4)
     whole = np.ma.masked_array(embeddings[:1000], mask=False)
