@@ -9,9 +9,12 @@ demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
 
 # PostgreSQL in a page: PGlite from npm, and what the package has. PORT=8001 make browser takes another port.
-browser: .venv/installed-demo
-	cd examples/browser && npm ci && ../../$(BIN)/python prepare.py
+browser: .venv/installed-demo examples/browser/node_modules
+	$(BIN)/python examples/browser/prepare.py
 	$(BIN)/python -m http.server --directory examples/browser --bind 127.0.0.1 $(or $(PORT),8000)
+
+examples/browser/node_modules: examples/browser/package-lock.json
+	cd examples/browser && npm ci && touch node_modules
 
 # A service of FastAPI and SQLAlchemy: its migrations, its rows, its model, and answers to requests.
 example: .venv/installed-example

@@ -515,7 +515,7 @@ def parameter(text: str) -> tuple[str, Any]:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, times in ISO 8601."""
-    text = json.dumps(value, indent=2, default=_plain, ensure_ascii=False)
+    text = json.dumps(_finite(value), indent=2, default=_plain, ensure_ascii=False, allow_nan=False)
     lines = (
         "".join(json.dumps(c)[1:-1] if unicodedata.category(c) in _HIDDEN else c for c in line)
         for line in text.split("\n")
@@ -530,6 +530,15 @@ def answer(as_json: bool, value: Any, *notes: str) -> None:
     else:
         for text in notes:
             note(text)
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None in place of NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: Any) -> Any:

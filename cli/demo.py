@@ -100,7 +100,8 @@ def _print_sizes(index: HashIndex) -> None:
 
 def _print_next(server: EmbeddedServer) -> None:
     # The path as it was called, since a virtual environment that is not active is not on PATH.
-    program = shlex.quote(sys.argv[0])
+    as_module = sys.argv[0].endswith("__main__.py")
+    program = shlex.join([sys.executable, "-m", "pg_hashindex"] if as_module else sys.argv[:1])
     echo(
         f"""
 Try next, in psql:

@@ -101,6 +101,11 @@ def doctor(
     from pg_hashindex.quality.doctor_catalog import only_column
 
     if table is None:
+        if options["filters"] or queries_from or fail_under is not None or html_file is not None:
+            raise click.UsageError(
+                "--filter, --queries-from, --fail-under and --html need a TABLE; without options, "
+                "doctor lists the columns of vectors"
+            )
         _list_columns(database_url, as_json)
         return
     if html_file is not None:

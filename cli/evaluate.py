@@ -9,7 +9,7 @@ from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.quality import recall_history
 from pg_hashindex.quality.advice import of_measured
-from pg_hashindex.quality.evaluate import CANDIDATES, Evaluation, default_candidates
+from pg_hashindex.quality.evaluate import CANDIDATES, Evaluation
 from pg_hashindex.quality.evaluate import evaluate as measure
 from pg_hashindex.quality.queries import of_log
 from pg_hashindex.quality.recall_history import HistoryPoint
@@ -73,15 +73,17 @@ def evaluate(
     The same rows are searched for each time, while they are there, so that results which --save
     keeps show how recall changes. For cron and CI there is --fail-under.
     """
-    if history and save:
-        raise click.UsageError("--history measures nothing: leave --save out")
+    if history and (save or fail_under is not None or queries_from is not None):
+        raise click.UsageError(
+            "--history measures nothing: leave --save, --fail-under and --queries-from out"
+        )
     with opened(database_url, index) as handle:
         row = handle.row
         if history:
             _print_history(recall_history.history(row), as_json)
             return
         own = fail_under is not None or candidates == CANDIDATES
-        own_candidates = default_candidates(row, k)
+        own_candidates = row.candidates_for(k)
         with progress(f"evaluating index {index}"):
             result = measure(
                 row,

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from pg_hashindex.db import extension as files
+from pg_hashindex.models.whole_files import write_whole
 
 from ._shared import note
 
@@ -40,6 +41,6 @@ def write(path: str, tle: bool) -> None:
     With --tle, PATH is the file of the script.
     """
     if tle:
-        Path(path).write_text(files.tle_script())
+        write_whole(Path(path), files.tle_script().encode())
     for written in [path] if tle else files.write(path):
         click.echo(written)

@@ -200,10 +200,10 @@ def train_model(
             "--id is the key for --pairs, --triplets, --graph-query and --graph-column of a table; "
             "give it only with these"
         )
-    if all_rows and (file is not None or taught):
+    if all_rows and (file is not None or taught or sample is not None):
         raise click.UsageError(
-            "--all-rows reads only the vectors of a table; leave out --from, --labels, --pairs, "
-            "--triplets, --graph-query and --graph-column"
+            "--all-rows reads only the vectors of a table, and all of them; leave out --sample, "
+            "--from, --labels, --pairs, --triplets, --graph-query and --graph-column"
         )
     if {"graph", "graph_features"} <= {*taught}:
         raise click.UsageError("give either --graph-query or --graph-column, not both")

@@ -98,6 +98,8 @@ def quickstart(
     if the index is complete. Exit code 1 if the recall is not reached, or the exact query is
     faster.
     """
+    if recall == 0:
+        raise click.UsageError("--recall must be above 0")
     with connected(database_url) as connection:
         steps.refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)

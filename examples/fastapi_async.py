@@ -1,6 +1,7 @@
 """A service of FastAPI with asynchronous searches.
 
-With uvicorn: `uvicorn fastapi_async:app`; as a script it asks itself once.
+As a script it makes an index and asks itself once. `uvicorn fastapi_async:app` serves an index
+service_idx that is there.
 """
 
 import os
@@ -9,7 +10,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, HTTPException
-from fastapi.testclient import TestClient
 from psycopg import AsyncConnection
 
 from pg_hashindex import AsyncHashIndex, HashIndex, connect, store
@@ -41,6 +41,8 @@ async def similar(name: str, k: int = 5) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    from fastapi.testclient import TestClient
+
     with connect(URL) as connection:
         (model,) = connection.execute(
             "SELECT hashindex.train('service', 'packages', 'embedding')"

@@ -32,7 +32,8 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
 
     # Rows, codes and landmarks of other customers are out of this role's sight.
     connection.execute(
-        "CREATE ROLE example_app; GRANT SELECT ON documents TO example_app; "
+        "DROP ROLE IF EXISTS example_app; CREATE ROLE example_app; "
+        "GRANT SELECT ON documents TO example_app; "
         "ALTER TABLE documents ENABLE ROW LEVEL SECURITY; "
         "CREATE POLICY own ON documents USING (customer = current_setting('app.customer'))"
     )

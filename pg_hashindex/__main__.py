@@ -1,5 +1,6 @@
 """The program ``pg-hashindex``, also run by ``python -m pg_hashindex``."""
 
+import io
 import sys
 from importlib import import_module
 
@@ -8,6 +9,10 @@ __all__ = ["run"]
 
 def run() -> None:
     """Run the program; Ctrl-C ends it with one line and exit code 130."""
+    for stream in (sys.stdout, sys.stderr):
+        # Text of rows may have characters that the terminal's encoding lacks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     # Imported here, since that takes a while, in which Ctrl-C may be pressed too.
     try:
         import_module("pg_hashindex.cli").main()

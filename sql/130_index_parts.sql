@@ -153,8 +153,8 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT f.n, f.name, 'filter_' || f.n, now.attnum, kept.attnum,
-        format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod), kept.atttypid,
-        (now.atttypid, now.atttypmod, now.attcollation) IS NOT DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
+        format_type(now.atttypid, -1), format_type(kept.atttypid, -1), kept.atttypid,
+        (now.atttypid, now.attcollation) IS NOT DISTINCT FROM (kept.atttypid, kept.attcollation)
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     LEFT JOIN pg_attribute now ON now.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND now.attname = f.name
         AND now.attnum > 0 AND NOT now.attisdropped

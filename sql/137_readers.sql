@@ -111,7 +111,7 @@ BEGIN
         EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE
             WHEN EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.copy <> ALL (filters)) THEN format(' (%s)', array_to_string(
                 ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = to_regclass(codes)
-                        AND a.attname = ANY (hashindex._code_keys(i) || '{landmark,code,length,fit}'::text[])
+                        AND a.attname = ANY (hashindex._code_keys(i) || '{landmark,code}'::text[])
                       ORDER BY a.attnum) || filters, ', '
             ))
         END, codes, grantee);

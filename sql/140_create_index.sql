@@ -145,7 +145,8 @@ BEGIN
             SELECT string_agg(format('b.%I::%s AS %I', k.name, k.type, k.kept), ', ' ORDER BY k.n)
             FROM unnest(i.key_columns, hashindex._base_types(i), hashindex._code_keys(i)) WITH ORDINALITY k(name, type, kept, n)
         ), used.n_bits,
-        (SELECT string_agg(format(', b.%I AS %I', c.name, c.copy), '' ORDER BY c.n) FROM hashindex._copies_of(i) c),
+        -- Without the length of a varchar, which may grow.
+        (SELECT string_agg(format(', b.%I::%s AS %I', c.name, c.type, c.copy), '' ORDER BY c.n) FROM hashindex._copies_of(i) c),
         base
     );
     EXECUTE format(

@@ -521,8 +521,8 @@ BEGIN
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'index "%" is on a distributed table, which Python builds landmarks for', i.name
             USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', i.name);
-    ELSIF hashindex._is_at_work('access', i.name) THEN
-        RAISE EXCEPTION 'the access path of index "%" is being built by another session', i.name
+    ELSIF hashindex._is_at_work('access', i.name) OR hashindex._is_at_work('encode', i.name) THEN
+        RAISE EXCEPTION 'the codes or the access path of index "%" are being made by another session', i.name
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
     END IF;
     -- It locks the table before the catalog's row, as every build does.

@@ -28,7 +28,7 @@ BEGIN
         ) OR c.relname = i.storage || '_touched' AND hashindex._is_logged_for(i), false
     )
     FROM pg_class c
-    WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p') AND starts_with(c.relname, i.storage || '_')
+    WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' AND starts_with(c.relname, i.storage || '_')
       AND substr(c.relname, length(i.storage) + 2) ~ '^(codes|(codes|landmarks)_[0-9]+|staged|ranges|touched|shards)$'
     UNION ALL
     SELECT 'type', t.oid, t.oid::regtype::text, true FROM pg_type t

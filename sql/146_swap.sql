@@ -151,6 +151,8 @@ BEGIN
                 USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', beside.name);
         END IF;
     END IF;
+    -- A rebalance of these codes that was cut off is given up, so that they catch up themselves, after a TRUNCATE too.
+    UPDATE hashindex.index x SET (next_generation, building) = (NULL, nullif(x.building, x.access)) WHERE x.name = beside.name;
     WHILE hashindex._catch_up(beside.name) > 0 LOOP
     END LOOP;
     -- Names, and when they were made, stay; each other column is exchanged, in one statement since storage is unique.

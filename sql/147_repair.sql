@@ -17,7 +17,9 @@ DECLARE
     codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     named text := coalesce(i.swap_of, i.name);
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
-    again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
+    -- Codes beside those in use are given up alone.
+    without text := CASE i.swap_state WHEN 'previous' THEN 'pg-hashindex index prune ' || named WHEN 'next' THEN format('pg-hashindex index repair %s --undo', named) END;
+    again text := coalesce(without, format('restore what was, or run pg-hashindex index drop %s and create it again', named));
     columns text[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
     kept text[] := hashindex._code_keys(i);
     vector_schema text := (SELECT e.extnamespace::regnamespace::text FROM pg_extension e WHERE e.extname = 'vector');
@@ -56,7 +58,7 @@ BEGIN
         SELECT wrong AS fault, again AS advice, false AS repairable
         UNION ALL
         SELECT CASE WHEN i.column_name <> ALL (columns) THEN format('column "%s" of %s is not there any more', i.column_name, base) END,
-            format('%s --column COLUMN; if it was dropped: pg-hashindex index drop %s', rebind, named), false
+            coalesce('if it was dropped: ' || without, format('%s --column COLUMN; if it was dropped: pg-hashindex index drop %s', rebind, named)), false
         UNION ALL
         SELECT format('key "%s" of %s is not there any more', k.name, base),
             rebind || ' --id COLUMN' || repeat(',COLUMN', cardinality(i.key_columns) - 1), false
@@ -313,9 +315,7 @@ BEGIN
     FOR part IN
         SELECT x.indexrelid::regclass::text
         FROM pg_index x
-        WHERE NOT x.indisvalid AND x.indrelid IN (SELECT p.part FROM hashindex._parts_of(codes) p)
-          -- Dropping an index drops those attached to it.
-          AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = x.indexrelid)
+        WHERE NOT x.indisvalid AND x.indrelid = codes
         ORDER BY 1
     LOOP
         EXECUTE 'DROP INDEX ' || part;

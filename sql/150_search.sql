@@ -220,7 +220,7 @@ AS $$
 DECLARE
     tenant text;
 BEGIN
-    IF i.tenant_column IS NOT NULL THEN
+    IF i.tenant_column IS NOT NULL AND jsonb_typeof(where_equals -> i.tenant_column) NOT IN ('array', 'object') THEN
         EXECUTE format('SELECT %L::%s::text', where_equals ->> i.tenant_column, hashindex._tenant_type(i)) INTO tenant;
     END IF;
     RETURN tenant;

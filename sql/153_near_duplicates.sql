@@ -42,6 +42,8 @@ BEGIN
     IF i.tenant_column IS NOT NULL THEN
         PERFORM hashindex._require_policies(i.name, base, format('hashindex.%I', i.code_table));
     END IF;
+    -- The table is locked before the codes, as by TRUNCATE and drops.
+    EXECUTE format('SELECT FROM %s WHERE false', base);
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
     -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.
     RETURN QUERY EXECUTE hashindex._fill(

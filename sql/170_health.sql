@@ -356,6 +356,15 @@ BEGIN
     faults (name, status, fault, consequence, advice) AS (
         SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i) f
         UNION ALL
+        -- Triggers read what the codes beside need too.
+        SELECT 'table', 'broken', f.fault, 'writes fail', f.advice FROM hashindex.index x CROSS JOIN LATERAL (
+            SELECT t.fault, t.advice FROM hashindex._table_faults(x) t
+            UNION ALL
+            SELECT c.fault, CASE x.swap_state WHEN 'previous' THEN 'pg-hashindex index prune ' || i.name ELSE repair || ' --undo' END
+            FROM hashindex._filter_faults(x) c(fault) WHERE c.fault NOT IN (SELECT o.fault FROM hashindex._filter_faults(i) o(fault))
+        ) f
+        WHERE whole AND x.swap_of = i.name
+        UNION ALL
         SELECT 'table', 'warning', format('%s is %s, and %s is not', base, hashindex._logging(base), t), 'a crash empties one alone', repair
         FROM hashindex.index x, hashindex._logged_otherwise(x) t WHERE i.name IN (x.name, x.swap_of)
         UNION ALL

@@ -66,20 +66,27 @@ function kept(mode, act) {
         opening.onupgradeneeded = () => opening.result.createObjectStore("databases");
         opening.onerror = () => reject(opening.error);
         opening.onsuccess = () => {
-            const transaction = opening.result.transaction("databases", mode);
-            const request = act(transaction.objectStore("databases"));
-            transaction.oncomplete = () => resolve(request.result);
-            transaction.onerror = transaction.onabort = () => reject(transaction.error);
+            // An exception in a listener would leave the promise open for ever.
+            try {
+                const transaction = opening.result.transaction("databases", mode);
+                const request = act(transaction.objectStore("databases"));
+                transaction.oncomplete = () => resolve(request.result);
+                transaction.onabort = () => reject(transaction.error ?? request.error);
+            } catch (error) {
+                reject(error);
+            }
         };
     });
 }
 
+async function forget() {
+    await kept("readwrite", (store) => store.delete("packages"));
+    location.reload();
+}
+
 function offerStart(data) {
     $("kept").innerHTML = `The database is kept in IndexedDB (${Math.round(data.size / 2 ** 20)} MB). <button>Start again</button>`;
-    $("kept").querySelector("button").onclick = async () => {
-        await kept("readwrite", (store) => store.delete("packages"));
-        location.reload();
-    };
+    $("kept").querySelector("button").onclick = forget;
 }
 
 async function keep() {
@@ -118,12 +125,13 @@ async function step(list, entry, run) {
 // Return whether codes of so many cuts had to be learned first.
 async function ensure(cuts) {
     if (learned[cuts]) return false;
-    learned[cuts] = [];
+    const statements = [];
     const { rows: [{ there }] } = await db.query("SELECT to_regclass($1) IS NOT NULL AS there", [`packages_code_${MODELS[cuts]}_idx`]);
     for (const sql of learn(cuts)) {
-        if (there) learned[cuts].push({ sql, ms: "kept" });
-        else await step(learned[cuts], { sql }, () => db.exec(sql));
+        if (there) statements.push({ sql, ms: "kept" });
+        else await step(statements, { sql }, () => db.exec(sql));
     }
+    learned[cuts] = statements;
     return !there;
 }
 
@@ -140,7 +148,11 @@ async function open() {
     db = await step(steps, { text: there ? "PostgreSQL starts, with the database of your last visit" : "PostgreSQL starts" }, () => PGlite.create({
         extensions: { vector },
         ...(there ? { loadDataDir: before.data } : {}),
-    }));
+    })).catch((error) => {
+        // Another version of PGlite cannot read it.
+        if (there) return forget().then(() => new Promise(() => {}));
+        throw error;
+    });
     if (there) offerStart(before.data);
     else {
         // The script is for psql: a line that begins with a backslash is psql's own.
@@ -164,6 +176,7 @@ const INK = [[0xe6, 0xea, 0xef], [0x42, 0x4a, 0x53], [0xd9, 0x73, 0x0d]];
 
 function drawCode(bits, other) {
     const canvas = document.createElement("canvas");
+    canvas.setAttribute("aria-hidden", "true");
     canvas.width = 192;
     canvas.height = bits.length / 192;
     const context = canvas.getContext("2d");
@@ -251,6 +264,7 @@ function read() {
     const settings = {
         name: $("name").value.trim(), section: $("section").value, cuts: +$("cuts").value, candidates: +$("candidates").value,
     };
+    $("cuts").setAttribute("aria-valuetext", `${settings.cuts}: ${bitsOf(settings.cuts)} bits`);
     $("cuts-now").textContent = `${settings.cuts}: ${bitsOf(settings.cuts).toLocaleString("en")} bits`;
     $("candidates-now").textContent = settings.candidates;
     return settings;
@@ -288,7 +302,9 @@ function update() {
     const mine = ++turn;
     const settings = read();
     const known = names.includes(settings.name);
+    $("failure").hidden = true;
     $("name").classList.toggle("missing", !known);
+    $("name").setAttribute("aria-invalid", !known);
     if (!known) return;
     running = running.then(async () => {
         if (mine !== turn) return;
@@ -321,12 +337,15 @@ function fail(error) {
 }
 
 try {
+    // Browsers fill in what was chosen before a reload.
+    document.querySelector("form").reset();
+    document.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
     await open();
     const fresh = await ensure(3);
     ({ names } = (await db.query("SELECT array_agg(name ORDER BY id) AS names FROM packages")).rows[0]);
     sample = names.filter((_, n) => n % 200 === 0);
     const { rows } = await db.query("SELECT section, count(*)::integer AS n FROM packages GROUP BY section HAVING count(*) >= 10 ORDER BY section");
-    $("section").insertAdjacentHTML("beforeend", rows.map(({ section, n }) => `<option value="${section}">${section} (${n})</option>`).join(""));
+    $("section").insertAdjacentHTML("beforeend", rows.map(({ section, n }) => `<option value="${escaped(section)}">${escaped(section)} (${n})</option>`).join(""));
     const settings = read();
     await prepare(settings);
     await timed(nearest(settings), parametersOf(settings));
@@ -337,7 +356,6 @@ try {
     if (fresh) await keep();
     for (const id of ["name", "section", "cuts", "candidates"]) $(id).addEventListener("input", update);
     $("name").addEventListener("input", suggest);
-    document.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
     suggest();
     update();
 } catch (error) {

@@ -27,6 +27,9 @@ _BLOCK_ROWS = 1_000
 _BLOCK_BYTES = 400_000
 # Values decoded at a time; they stay in the processor's cache.
 _BLOCK_VALUES = 100_000
+# The most rows of a batch, and its numbers: 16 MB, of which several copies are made.
+_BATCH_ROWS = 10_000
+_BATCH_VALUES = 4_000_000
 # Bytes of the dimension and the unused number.
 _HEADER_BYTES = 4
 
@@ -39,6 +42,11 @@ def keep_binary(cursor: Cursor[Any] | ServerCursor[Any]) -> None:
         found = cursor.connection.adapters.types.get(name)
         if found is not None:
             cursor.adapters.register_loader(found.oid, ByteaBinaryLoader)
+
+
+def rows_of_batch(dimension: int) -> int:
+    """Return how many rows of a dimension a batch has; fewer of long vectors."""
+    return max(1, min(_BATCH_ROWS, _BATCH_VALUES // dimension))
 
 
 def dimension_of(vector: bytes) -> int:

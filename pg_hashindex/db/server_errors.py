@@ -183,6 +183,9 @@ def _translate(
         return InvalidInputError(f"{message}; check the name and the schema it is in")
     if state == "42501":
         remedy = "connect as the owner, or have it GRANT the right"
+        if message.startswith("must be owner"):
+            # No right does; and indexes are changed by the administrator.
+            remedy = "connect as a member of its owner and of the administrator of schema hashindex"
         return MissingRightsError(message if diagnosis.message_hint else f"{message}; {remedy}")
     if state == "25006":
         return DatabaseStateError(

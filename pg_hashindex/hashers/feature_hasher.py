@@ -202,6 +202,7 @@ class FeatureHasher(Hasher):
             anchors = choose_anchors(rows, self.anchors, self.n_anchors or 0, rng)
             width = self.width
             if self.sigma is not None:
-                width = 2 * self.sigma**2 / mean_squared_distance(rows, anchors)
+                # Equal rows have no distance; `gaussian` refuses them.
+                width = 2 * self.sigma**2 / (mean_squared_distance(rows, anchors) or 1)
             kernel = gaussian(rows, anchors, width)
         return Features(rows, kernel, float(self.ridge))

@@ -65,28 +65,29 @@ def encode(
         outside_transactions(index.connection, _WHY_OUTSIDE),
         index.reporting_drops(),
     ):
-
-        def encode_missing(row: IndexRow) -> int:
-            fill = citus.encode_shards if row.distributed else encoding.encode_missing
-            catch_up(row)
-            return fill(row, throttle, batch_rows=batch_rows)
-
         landmarks = waits_for_landmarks(index)
         # Building landmarks reads every row, and encodes it if SQL can. A rebalance that was cut
         # off has rows that have their codes.
         coded_by_build = landmarks and index.encoded_in == "sql" and index.landmarks is None
-        written = 0 if coded_by_build else encode_missing(index)
+        written = 0 if coded_by_build else _encode_missing(index, throttle, batch_rows)
         built = _build_landmarks(index, throttle, most_memory, most_jobs)
         if landmarks:
             # A partition may have been attached while the others were read. The build has replaced
             # the table of codes.
-            written += encode_missing(read_row(index.connection, index.name))
+            current = read_row(index.connection, index.name)
+            written += _encode_missing(current, throttle, batch_rows)
         encoded = "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1"
         execute(index.connection, encoded, [index.name])
         catch_up(index)
         if previous := swap_row(index, ["previous"]):
             catch_up(previous)
     return written + built if coded_by_build else written
+
+
+def _encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
+    fill = citus.encode_shards if index.distributed else encoding.encode_missing
+    catch_up(index)
+    return fill(index, throttle, batch_rows=batch_rows)
 
 
 def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Jobs) -> int:
@@ -132,26 +133,29 @@ def rebalance(
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
         index.reporting_drops(),
-        claimed_work(index.connection, "access", index.name) as work,
     ):
-        index.check_current()
-        # Read again: the index may have been configured since it was opened.
-        access = "SELECT i.access FROM hashindex.index i WHERE i.name = $1"
-        row = execute(index.connection, access, [index.name]).fetchone()
-        if row != ("landmarks",):
-            raise InvalidInputError(
-                f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
-                "landmarks"
+        with claimed_work(index.connection, "access", index.name) as work:
+            index.check_current()
+            # Read again: the index may have been configured since it was opened.
+            access = "SELECT i.access FROM hashindex.index i WHERE i.name = $1"
+            row = execute(index.connection, access, [index.name]).fetchone()
+            if row != ("landmarks",):
+                raise InvalidInputError(
+                    f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
+                    "landmarks"
+                )
+            build = _landmark_build(index)(
+                index, work, Throttle(None), memory=most_memory, jobs=most_jobs
             )
-        build = _landmark_build(index)(
-            index, work, Throttle(None), memory=most_memory, jobs=most_jobs
-        )
-        if tenant is not None:
-            rebalanced = Rebalanced(*build.run_tenant(tenant))
-        else:
-            before = build.count_landmarks()
-            rows = build.run()
-            rebalanced = Rebalanced(rows or 0, before, build.count_landmarks())
+            if tenant is not None:
+                rebalanced = Rebalanced(*build.run_tenant(tenant))
+            else:
+                before = build.count_landmarks()
+                rows = build.run()
+                rebalanced = Rebalanced(rows or 0, before, build.count_landmarks())
+        if index.encoded_in == "python":
+            # Rows that were written meanwhile have no code, since triggers cannot make it.
+            _encode_missing(read_row(index.connection, index.name), Throttle(None))
         index.warn_of_long_tenants()
         return rebalanced
 

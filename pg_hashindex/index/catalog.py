@@ -203,6 +203,10 @@ class IndexRow:
         """The filter columns, by the names of their copies beside the codes."""
         return {f"filter_{n}": name for n, name in enumerate(self.filter_columns, 1)}
 
+    def candidates_for(self, k: int) -> int:
+        """Return how many candidates a search for k answers keeps if it names no number."""
+        return max(min(self.candidates * max(k, 10) // 10, 2**31 - 2), k)
+
     @property
     def encoded_in(self) -> EvaluatedIn:
         """The maker of codes: triggers ("sql"), or `HashIndex.encode` alone ("python")."""
@@ -307,11 +311,6 @@ class IndexRow:
             self.schema_name,
             f"{self.schema_name}.{self.table_name}",
         )
-
-    @property
-    def stored_code(self) -> sql.Composable:
-        """SQL for the code c of a row as text; NULL where it has none."""
-        return sql.SQL("c.code::text")
 
     @property
     def code_of_row(self) -> sql.Composed:

@@ -34,7 +34,7 @@ from typing import Any, LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
 
-from ..db.batches import RowBatch, read_batch
+from ..db.batches import RowBatch, read_batch, rows_of_batch
 from ..db.progress import Progress, is_shown
 from ..db.sql_files import query
 from ..db.throttle import Throttle
@@ -48,10 +48,6 @@ from ..models.codes import CodeArray, CodeArrayDumper
 from ..models.vectors import warn_of_left_out
 from .catalog import FIRST_MISSING, IndexRow
 
-_BATCH_ROWS = 10_000
-# Numbers of a batch: 16 MB, of which several copies are made. Batches of long vectors have fewer
-# rows.
-_BATCH_VALUES = 4_000_000
 # More rows could exceed a gigabyte, the limit of a statement's parameters.
 _MOST_BATCH_ROWS = 100_000
 
@@ -116,7 +112,7 @@ class _Encoder:
         self.connection = index.connection
         index.check_current()
         self.model = index.loaded_model
-        self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
+        self.most_rows = rows_of_batch(index.dimension)
         if batch_rows is not None:
             self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)
         self.most_rows = throttle.batch_size(self.most_rows)
@@ -140,11 +136,11 @@ class _Encoder:
             "most": sql.SQL("1"),
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
             "filter_targets": sql.SQL("").join(
-                sql.SQL(", {}").format(sql.Identifier(copy)) for copy in index.row.copies
+                sql.SQL(", {}").format(sql.Identifier(copy)) for copy in index.copies
             ),
             "filter_values": sql.SQL("").join(
                 sql.SQL(", b.{} AS {}").format(sql.Identifier(name), sql.Identifier(copy))
-                for copy, name in index.row.copies.items()
+                for copy, name in index.copies.items()
             ),
         }
 

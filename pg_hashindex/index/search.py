@@ -233,8 +233,8 @@ class Search(_Question):
                 row.connection, self.where, row.table_name, row.qualified_table
             )
             if self.filter is not None:
-                restriction = f"({self.filter}\n) AND {restriction}"
-            elif equalities is not None and len(parts) == 1:
+                restriction = f"({self.filter}\n) AND ({restriction}\n)"
+            elif equalities is not None and len(parts) == 1 and named_tenant is None:
                 restriction = None
         params: list[Any] = [vector, k, candidates, probes]
         if named_tenant is not None:
@@ -427,7 +427,8 @@ class Searches(Generic[Hits, HybridHits]):
         k
             Answers wanted.
         candidates : int, optional
-            Rows kept by code before the exact order; by default the index's own number, at least k.
+            Rows kept by code before the exact order; by default the index's own number, and
+            in proportion more for more than ten answers.
         probes : int, optional
             Landmarks whose lists are read, 1 to 1000, if access is by landmarks; the index's own
             number by default. If these lists have fewer than k rows, more are read.

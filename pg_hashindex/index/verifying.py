@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db import rows
-from ..db.batches import RowBatch, read_batch
+from ..db.batches import RowBatch, read_batch, rows_of_batch
 from ..db.progress import Progress
 from ..db.sql_files import query
 from ..db.statements import execute
@@ -23,18 +23,15 @@ from ..models.quantization import above_cuts
 from .catalog import IndexRow
 from .encoding import PRUNE
 
-_BATCH_ROWS = 10_000
-_BATCH_VALUES = 4_000_000
-
 # If a projection is nearer than this to a cut, SQL and NumPy may round it to different sides. In
 # units of the root mean square of the row's projections.
 _ROUNDING = 3e-4
 
 # $1 is a key or NULL, $2 the most rows.
 _ROWS: LiteralString = """
-    SELECT {key_text}, b.{column}, {stored} FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
-    WHERE ($1::text IS NULL OR ({key}) > ({start})) AND b.{column} IS NOT NULL
-    ORDER BY {key} LIMIT $2
+    SELECT {key_text}, b.{column}, c.code::text FROM {table} b
+    JOIN {codes} c ON ({code_key}) = ({key}) WHERE ($1::text IS NULL OR ({key}) > ({start}))
+    AND b.{column} IS NOT NULL ORDER BY {key} LIMIT $2
 """
 
 _COUNT: LiteralString = """
@@ -48,14 +45,14 @@ _FILTER_FAULTS: LiteralString = """
 _OTHER_FILTERS = query("verifying.other_filters")
 
 _WITHOUT_VECTOR: LiteralString = """
-    SELECT {key_text}, {stored} FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
+    SELECT {key_text}, c.code::text FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
     WHERE b.{column} IS NULL
 """
 
 # $1 and $2 are keys and codes.
 _TAKE: LiteralString = """
     DELETE FROM {codes} c USING unnest($1::text[], $2::text[]) s(id, code)
-    WHERE ({code_key}) = ({given_key}) AND {stored} = s.code AND {current}
+    WHERE ({code_key}) = ({given_key}) AND c.code::text = s.code AND {current}
 """
 
 # Codes in lists of landmarks that no longer exist.
@@ -66,6 +63,12 @@ _UNLIST: LiteralString = """
 """
 
 
+def filter_faults(index: IndexRow) -> list[str]:
+    """Return the filter columns whose type changed, or that the table has lost."""
+    found = execute(index.connection, _FILTER_FAULTS, [index.name]).fetchall()
+    return [fault for (fault,) in found]
+
+
 class Verifier:
     """The codes of one index, on a connection in autocommit mode."""
 
@@ -74,7 +77,6 @@ class Verifier:
         self.connection = index.connection
         self.model = index.loaded_model
         self.names = index.names_with_codes() | {"current": index.is_current}
-        self.names |= {"stored": index.stored_code}
         self.names |= {"start": index.key.from_text(sql.SQL("$1::text"))}
 
     def drop_gone(self) -> int:
@@ -84,15 +86,11 @@ class Verifier:
         found = self._execute(_WITHOUT_VECTOR).fetchall()
         return taken + self._take([row[0] for row in found], [row[1] for row in found])
 
-    def filter_faults(self) -> list[str]:
-        """Return the filter columns whose type changed, or that the table has lost."""
-        return [row[0] for row in self._execute(_FILTER_FAULTS, [self.index.name]).fetchall()]
-
     def verify(self, table: str) -> int:
         """Delete codes of a table or partition that are not as their rows, or their filters."""
         (total,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
         self.work.phase("verifying codes", total)
-        size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
+        size = rows_of_batch(self.index.dimension)
         taken, last = self._take_other_filters(table), None
         with Progress("verifying", total, work=self.work) as bar:
             while True:
@@ -114,8 +112,8 @@ class Verifier:
                 last = batch.ids[-1]
 
     def _take_other_filters(self, table: str) -> int:
-        copies = self.index.row.copies
-        if not copies or self.filter_faults():
+        copies = self.index.copies
+        if not copies or filter_faults(self.index):
             return 0
         kept = [sql.Identifier("c", copy) for copy in copies]
         filters = [sql.Identifier("b", name) for name in copies.values()]

@@ -115,6 +115,8 @@ class Model:
         dimension: Any = self.dimension
         if not (1 <= dimension <= MAX_DIMENSION and isinstance(dimension, Integral)):
             raise InvalidInputError(f"dimension {self.dimension} is not in 1 to {MAX_DIMENSION}")
+        # JSON takes no integer of NumPy.
+        object.__setattr__(self, "dimension", int(dimension))
         if not 1 <= len(self.layers) + (self.network is not None) <= MAX_LAYERS:
             raise InvalidInputError(
                 f"a model, its network counted, has 1 to {MAX_LAYERS} layers, got "

@@ -102,11 +102,6 @@ class Network:
         elif self.kind == "trees":
             check_trees(self.config, self.arrays, self.n_bits)
 
-    @property
-    def n_bytes(self) -> int:
-        """The size of the arrays."""
-        return sum(array.nbytes for array in self.arrays.values())
-
     @cached_property
     def checksum(self) -> str:
         """The SHA-256 of the whole network, in hexadecimal; equal for equal networks."""

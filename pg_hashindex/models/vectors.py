@@ -70,9 +70,14 @@ def warn_of_left_out(table: str, keys: Sequence[str], count: int, what: str) -> 
 
 
 def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
-    """Return a value as an array; refuse sparse ones, and nested lists of different lengths."""
+    """Return a value as an array; refuse sparse and masked ones, and lists of different lengths."""
     if hasattr(value, "nnz"):
         raise InvalidInputError(f"{what} are sparse, which is not supported; give X.toarray()")
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InvalidInputError(
+            f"{what} have masked values, which are no numbers; leave these rows out, or give "
+            "X.filled(VALUE)"
+        )
     try:
         return np.asarray(value)
     except ValueError as error:

@@ -144,7 +144,8 @@ class _Target:
     def __init__(self, index: IndexRow, into: str, settings: dict[str, Any]) -> None:
         self._index = index
         self._name = into
-        self._table = sql.Identifier(*into.split("."))
+        (names,) = one_row(index.connection, "SELECT pg_catalog.parse_ident($1)", [into])
+        self._table = sql.Identifier(*names)
         self._settings = {"index": index.name, "generation": self._generation()} | settings
         #: The numbers of the lists: those of landmarks have gaps after one tenant was rebalanced.
         self.lists = [] if index.tenant_column is None else [*_LISTS_OF_TENANTS]

@@ -53,13 +53,13 @@ _SAMPLED_IDS: LiteralString = """
 """
 
 _SAMPLED: LiteralString = """
-    SELECT b.{column}, {stored} FROM pg_catalog.unnest($1::text[]) s(id)
+    SELECT b.{column}, c.code::text FROM pg_catalog.unnest($1::text[]) s(id)
     JOIN {table} b ON ({key}) = ({given_key})
     LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL
 """
 
 _EVERY: LiteralString = """
-    SELECT b.{column}, {stored} FROM {table} b
+    SELECT b.{column}, c.code::text FROM {table} b
     LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL
 """
 
@@ -422,7 +422,7 @@ class CodeChecks:
         """
         connection = self.index.connection
         values = None if self.full else [self._sampled_ids()]
-        query = self._query(_EVERY if self.full else _SAMPLED, stored=self.index.stored_code)
+        query = self._query(_EVERY if self.full else _SAMPLED)
         with closing(stream(connection, query, values, _BLOCK_ROWS)) as blocks:
             for block in blocks:
                 fitting = [row for row in block if dimension_of(row[0]) == self.index.dimension]

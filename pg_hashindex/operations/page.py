@@ -31,7 +31,7 @@ from ..models.whole_files import write_whole
 from ..quality import plots
 from ..quality.advice import of_measured
 from ..quality.doctor_findings import Advice, Diagnosis
-from ..quality.evaluate import CANDIDATES, Evaluation, default_candidates, evaluate
+from ..quality.evaluate import CANDIDATES, Evaluation, evaluate
 from ..quality.plots.figures import check_file, drawing
 from ..quality.queries import of_log
 from ..quality.recall_history import HEADINGS, HistoryPoint, history
@@ -189,7 +189,7 @@ def look(
 
     def looked_at(row: IndexRow) -> Looked:
         row.check_trust()
-        own = default_candidates(row, found.k)
+        own = row.candidates_for(found.k)
         return Looked(
             row,
             own,

@@ -19,10 +19,11 @@ from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute
 from ..db.work import Work, claimed_work
-from ..errors import InvalidInputError, LowerRecallError
+from ..errors import InvalidInputError, LowerRecallError, TooLargeError
 from ..index.access import catch_up, give_up_rebalance
 from ..index.build import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, read_row, swap_row
+from ..index.verifying import filter_faults
 from . import swaps
 from .health import CodeChecks
 
@@ -31,10 +32,6 @@ from .health import CodeChecks
 Names: TypeAlias = tuple[str | None, str | None, list[str] | None, str | None]
 
 _REBIND = query("repairs.rebind")
-
-_FILTER_FAULTS: LiteralString = """
-    SELECT f FROM hashindex.index i, hashindex._filter_faults(i) f WHERE i.name = $1
-"""
 
 _TRUST: LiteralString = "SELECT hashindex.configure_index($1, trust_owner => true)"
 
@@ -259,15 +256,19 @@ class _Repairer:
         return [found] if other is None else [found, other]
 
     def _rebind(self, names: Names) -> None:
+        table, column, key_columns, tenant = names
         for index in self._rows():
             execute(self.connection, "SELECT hashindex._bind($1)", [index.name])
-            row = execute(self.connection, _REBIND, [index.name, *names]).fetchone()
+            # Codes beside may be of a column of their own.
+            moved = column if index.column_name == self.index.column_name else None
+            given = [index.name, table, moved, key_columns, tenant]
+            row = execute(self.connection, _REBIND, given).fetchone()
             if trusts_owners(self.connection):
                 execute(self.connection, _TRUST, [index.name])
             read_row(self.connection, index.name)
             self._refuse_faults(index)
             if names[3] is not None:
-                for (fault,) in execute(self.connection, _FILTER_FAULTS, [index.name]):
+                for fault in filter_faults(index):
                     raise InvalidInputError(f"{fault}; name the column of the tenants")
             assert row is not None  # noqa: S101
             execute(self.connection, _CREATE_FUNCTIONS, [index.name])
@@ -320,7 +321,7 @@ class _Repairer:
         if gone or (index.encoded_in == "sql" and index.waiting()):
             unseen = unseen or [index.qualified_table]
         self.left += [
-            f"{fault}: drop the index, and create it again" for fault in verifier.filter_faults()
+            f"{fault}: drop the index, and create it again" for fault in filter_faults(index)
         ]
         wrong = 0
         for table in unseen:
@@ -329,7 +330,10 @@ class _Repairer:
         if wrong:
             self.done.append(f"removed {wrong} codes{who} that were not those of their rows")
         elif not unseen:
-            wrong, looked_at, *_ = CodeChecks(index, full=False).compare(index.loaded_model)
+            try:
+                wrong, looked_at, *_ = CodeChecks(index, full=False).compare(index.loaded_model)
+            except TooLargeError as error:
+                self.left.append(f"codes{who} were not compared with fresh ones: {error}")
             if wrong:
                 self.left.append(
                     f"{wrong} of {looked_at} codes{who} that were checked are not those of their "

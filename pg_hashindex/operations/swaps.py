@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 from ..db.connection import outside_transactions
 from ..db.server_errors import translated_errors
 from ..db.statements import one_row
+from ..db.table_source import TableSource
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..hashers import HASHERS
@@ -26,6 +27,7 @@ from ..index.catalog import HasRow, IndexRow, SwapState, drop_index, read_row, s
 from ..index.landmarks.memory import DEFAULT_MEMORY, as_bytes
 from ..index.landmarks.workers import Jobs
 from ..index.options import IndexOptions, checked_options, options_changed_by
+from ..index.search import as_count
 from ..quality.code_scores import score_codes
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured
@@ -128,6 +130,11 @@ def swap(
     index = index.row
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
+    k, queries = as_count("k", k), as_count("queries", queries)
+    if labels is not None:
+        with translated_errors(index):
+            table = TableSource.find(index.connection, index.qualified_table, index.column_name)
+            table.with_labels(labels)
     given = checked_options(index.name, options, to=options_changed_by("swap"))
     memory, jobs = as_bytes(memory), Jobs(jobs).wanted
     with _only_swapper(index) as work:

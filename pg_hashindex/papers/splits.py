@@ -275,7 +275,10 @@ def read_labels(y: ArrayLike | SparseRows, n: int) -> NDArray[np.integer] | Spar
         return scipy.sparse.csr_array(y)
     array = as_labels(y)
     if array.dtype.kind in "US" and array.ndim == 1:
-        array = number_labels([name or None for name in array.astype(str).tolist()])
+        # Names from HDF5 and MATLAB are bytes, in any encoding.
+        if array.dtype.kind == "S":
+            array = np.char.decode(array, "utf-8", "backslashreplace")
+        array = number_labels([name or None for name in array.tolist()])
     Labels.read(array, n)
     return array
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import DatabaseStateError, InvalidInputError
@@ -94,8 +95,8 @@ def evaluate(
             f"the result cannot be saved: {reason}; evaluate without saving, or as a role that may "
             "write to hashindex.recall_history"
         )
-    seed = random_state if isinstance(queries, int) else None
-    counts = sorted({*candidates, *([default_candidates(index, k)] if save else [])})
+    seed = random_state if isinstance(queries, int | np.integer) else None
+    counts = sorted({*candidates, *([index.candidates_for(k)] if save else [])})
     measuring = Measuring([index], as_queries(index, queries, random_state), k)
     exact, points = measuring.run("evaluating", [(index, count) for count in counts])
     if save:
@@ -114,11 +115,6 @@ def measure_defaults(
     """
     as_count("k", k)
     rows = [index.row for index in indexes]
-    settings = [(row, default_candidates(row, k)) for row in rows]
+    settings = [(row, row.candidates_for(k)) for row in rows]
     _, points = Measuring(rows, queries, k).run("measuring", settings)
     return points
-
-
-def default_candidates(index: HasRow, k: int) -> int:
-    """Return how many candidates a search for k answers keeps by default."""
-    return max(index.row.candidates, k)

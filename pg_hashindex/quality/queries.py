@@ -94,8 +94,8 @@ def draw(
 
 def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> list[Query]:
     """Draw a number of rows, or take vectors (n, dimension) that are not of the table."""
-    if isinstance(given, int):
-        return draw(index, given, random_state)
+    if isinstance(given, int | np.integer):
+        return draw(index, int(given), random_state)
     given = as_rows(given, index.row.dimension)
     return [Query(Vector(row.astype(np.float32))) for row in given]
 

@@ -346,19 +346,6 @@ class StoredCode(Code):
 
 
 @dataclass(frozen=True)
-class Projection(_Expression):
-    """The projection by such a model, in half precision: for l2, and cosine if it normalises."""
-
-    function: str
-    dimension: int
-    type, operator, reranks = "halfvec", "<->", True
-
-    def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
-        text, half = sql.SQL("({}({})::{}({}))"), self.of.of_pgvector(self.type)
-        return text.format(sql.SQL(self.function), value, half, sql.Literal(self.dimension))
-
-
-@dataclass(frozen=True)
 class Existing(Vectors):
     """An index of pgvector that is there, over the column or an expression of it (``written``)."""
 

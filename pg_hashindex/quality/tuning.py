@@ -164,8 +164,7 @@ def tune(
             f"index {row.name!r} is not yet encoded, and exact searches cannot be tuned; first "
             f"run: pg-hashindex index encode {row.name}"
         )
-    # As searches for k answers keep them.
-    usual = row.candidates * max(k, 10) // 10
+    usual = row.candidates_for(k)
     counts = sorted({max(count, k) for count in (*candidates, usual)})
     measured: dict[tuple[int | None, int], Measured] = {}
     steps = len(measuring.asked) * (1 + len(counts))
@@ -194,7 +193,7 @@ def tune(
         k,
         max_ms,
         points,
-        measured[row.probes, max(usual, k)],
+        measured[row.probes, usual],
         best,
         cause,
         None

@@ -7,8 +7,10 @@ SET row_security = off
 AS $body$
 DECLARE
     hashindex_base oid := to_regclass({table_literal});
-    -- Not if the table was renamed.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, {trusted});
+    -- Not if the table was renamed, and another has its name.
+    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, {trusted}) AND (hashindex_base = TG_RELID OR EXISTS (
+        SELECT FROM hashindex.index x WHERE x.name = {index} AND (x.table_oid = hashindex_base) = (x.codes_oid = to_regclass({code_table_literal}))
+    ));
     -- Values of other types, in a detached partition or a table whose owner is not trusted any more, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable AND hashindex_base = TG_RELID OR NOT EXISTS (
         SELECT FROM unnest({read_columns}::text[], {read_types}::regtype[]) k(name, type)

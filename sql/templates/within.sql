@@ -12,9 +12,12 @@ DECLARE
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND {n_bits} THEN $2 ELSE hashindex._refuse('radius', $2, '0 to {n_bits}, the bits of a code') END;
     hashindex_projection {ext}.vector := {projection};
     hashindex_code bit({n_bits}) := {code};
+    hashindex_locked boolean;
 BEGIN
     PERFORM hashindex._check_vector_column({table_literal}, {column_literal}, {dimension}, false);
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});
+    -- The table is locked before the codes, as by TRUNCATE and drops.
+    hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
 {if tenant}
     PERFORM hashindex._require_policies({index}, {table_literal}, {code_table_literal});
     -- A role that sees the rows of its tenant alone, or may not read tenants, names none.

@@ -1,8 +1,11 @@
 """The command line: the whole way through it, and every way to be refused."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 
 import click
 import numpy as np
@@ -179,6 +182,15 @@ def test_downgrade_asks(run, url):
         (["model", "import", "/"], 3, "Is a directory"),
         (["model", "import", __file__], 3, "not a model file"),
         (["schema", "nothing"], 2, "No such command"),
+        (["doctor", "--fail-under", "0.9"], 2, "--fail-under and --html need a TABLE"),
+        (["doctor", "--html", "page.html"], 2, "--fail-under and --html need a TABLE"),
+        (["doctor", "--filter", "id > 1"], 2, "--filter, --queries-from"),
+        (["evaluate", "i", "--history", "--fail-under", "0.9"], 2, "--history measures nothing"),
+        (
+            ["model", "train", "m", "--method", "itq", "--all-rows", "--sample", "500"],
+            2,
+            "leave out --sample",
+        ),
     ],
 )
 def test_refused(on, arguments, code, message):
@@ -387,6 +399,27 @@ def test_undecodable_argument(run, url):
     result = run("model", "show", "caf\udce9", "--database-url", url, code=3)
     assert result.stderr.startswith("Error: ")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_characters_that_the_terminal_lacks(connection, url):
+    """They are written by their numbers, and the command goes on."""
+    connection.execute('CREATE TABLE "中" (v vector(3))')
+    found = subprocess.run(
+        [sys.executable, "-m", "pg_hashindex", "doctor", "--database-url", url],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (found.returncode, b"\\u4e2d" in found.stdout) == (0, True), found.stderr
+
+
+def test_json_has_no_nan(on, docs):
+    """A query of zeros has no cosine distance."""
+    source = ["--table", docs, "--column", "v"]
+    on("model", "train", "m", "--method", "lsh", "--bits", "8", *source, "--metric", "cosine")
+    on("index", "create", "i", *source, "--model", "m")
+    zeros = json.dumps([0] * 8)
+    said = on("search", "i", "--query", zeros, "-k", "2", "--json").stdout
+    found = json.loads(said, parse_constant=pytest.fail)
+    assert [hit["distance"] for hit in found] == [None, None]
 
 
 def test_results_and_notes_do_not_mix(on, docs, tmp_path):

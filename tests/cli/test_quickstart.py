@@ -600,6 +600,7 @@ def test_a_locked_table(start, empty_url):
 def test_usage(start):
     for wrong in ("nan", "2", "-1"):
         assert "Invalid value for '--recall'" in start("--recall", wrong, code=2).stderr
+    assert "--recall must be above 0" in start("--recall", "0", code=2).stderr
     assert "memory is '1 mile'" in start("--memory", "1 mile", code=2).stderr
 
 

@@ -134,6 +134,9 @@ def test_answers_are_those_of_llama_index_s_own_store(store, simple):
         wanted = simple.query(mmr, mmr_threshold=threshold)
         found = store.query(mmr, mmr_threshold=threshold, fetch_k=ROWS, candidates=ROWS)
         assert found.ids == wanted.ids
+    # LlamaIndex chooses by the cosine, which an embedding that failed has none of.
+    store.add([TextNode(id_="failed", text="x", embedding=[0.0] * DIMENSION)])
+    assert len(store.query(asked(mode=VectorStoreQueryMode.MMR, k=ROWS + 1)).ids) == ROWS
 
 
 def test_a_filter_on_a_column_of_tenants_takes_the_typed_route(url, simple):

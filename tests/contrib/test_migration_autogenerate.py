@@ -301,6 +301,16 @@ def test_a_name_that_is_in_use_elsewhere(project, connection, items, model, capl
     # In a second schema the index gets the schema's name before its own.
     project.upgrade()
     assert {row[0] for row in indexes(connection)} == {"items_idx", "public_items_idx"}
+    # It is known by that name, is changed alone, and its downgrade leaves the other one.
+    project.check()
+    project.declares(declared(model="lsh", candidates=50))
+    assert body(project.generate(), "upgrade") == [
+        "op.configure_hash_index('public_items_idx', candidates=50, existing={'candidates': 200})"
+    ]
+    project.upgrade()
+    project.check()
+    project.downgrade("base")
+    assert {row[0] for row in indexes(connection)} == {"items_idx"}
 
 
 def test_another_schema(project, connection, model):

@@ -310,6 +310,7 @@ def test_operations_reverse(url, connection, items, second):
         migrations.DropHashIndexOp("x"),
         migrations.SwapHashModelOp("x", "m"),
         migrations.ConfigureHashIndexOp("x", {"candidates": 3}),
+        migrations.ConfigureHashIndexOp("x", {"candidates": 3, "probes": 4}, {"candidates": 5}),
     ],
 )
 def test_irreversible_migrations(operation):

@@ -5,6 +5,7 @@ import pytest
 import sqlalchemy as sa
 from pgvector import Bit, Vector
 from pgvector.sqlalchemy import VECTOR
+from sqlalchemy import orm
 from sqlalchemy.dialects import postgresql
 
 from pg_hashindex.contrib.sqlalchemy import HashCode, encode, project
@@ -42,6 +43,16 @@ def test_a_column_of_codes_is_bit_n(engine):
             table, other, sa.and_(table.c.id == 1, other.c.id == 3)
         )
         assert connection.scalar(pairs) == 6
+
+        class Item:
+            pass
+
+        orm.registry().map_imperatively(Item, table, primary_key=[table.c.id])
+        twin = orm.aliased(Item)
+        near = sa.select(Item.id, twin.id).where(
+            Item.id < twin.id, Item.code.hamming_distance(twin.code) < 4
+        )
+        assert set(connection.execute(near)) == {(1, 2), (2, 3)}
 
 
 def test_the_distance_counts_bits_and_uses_no_index_of_pgvector():

@@ -190,8 +190,10 @@ CREATE OR REPLACE FUNCTION hashindex.sync_landmarks()
 AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.items');
-    -- Not if the table was renamed.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{id,embedding,section,price}');
+    -- Not if the table was renamed, and another has its name.
+    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{id,embedding,section,price}') AND (hashindex_base = TG_RELID OR EXISTS (
+        SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND (x.table_oid = hashindex_base) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
+    ));
     -- Values of other types, in a detached partition or a table whose owner is not trusted any more, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable AND hashindex_base = TG_RELID OR NOT EXISTS (
         SELECT FROM unnest('{id,embedding,section,price}'::text[], '{bigint,public.vector,text,integer}'::regtype[]) k(name, type)
@@ -294,10 +296,13 @@ DECLARE
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
     hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
+    hashindex_locked boolean;
 BEGIN
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
     PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
+    -- The table is locked before the codes, as by TRUNCATE and drops.
+    hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.landmarks_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

@@ -213,8 +213,10 @@ CREATE OR REPLACE FUNCTION hashindex.sync_tenants()
 AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.posts');
-    -- Not if the table was renamed.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section,price}');
+    -- Not if the table was renamed, and another has its name.
+    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section,price}') AND (hashindex_base = TG_RELID OR EXISTS (
+        SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND (x.table_oid = hashindex_base) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
+    ));
     -- Values of other types, in a detached partition or a table whose owner is not trusted any more, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable AND hashindex_base = TG_RELID OR NOT EXISTS (
         SELECT FROM unnest('{section,id,embedding,section,price}'::text[], '{text,bigint,public.halfvec,text,integer}'::regtype[]) k(name, type)
@@ -319,10 +321,13 @@ DECLARE
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
     hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
+    hashindex_locked boolean;
 BEGIN
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
     PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
+    -- The table is locked before the codes, as by TRUNCATE and drops.
+    hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
     PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');
     -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
     IF $4 IS NULL AND NOT row_security_active('public.posts') AND has_column_privilege('public.posts', 'section', 'SELECT') THEN

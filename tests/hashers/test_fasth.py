@@ -105,6 +105,15 @@ def test_codes_keep_classes_apart(loss, rows):
     assert hasher.training_["loss"]["last"] == hasher.losses_[-1]
 
 
+def test_many_trees_without_error(rows):
+    """Their votes would make the weights of all rows 0."""
+    y = np.arange(400) % 2
+    X = rows * np.float32(0.01) + (20 * y[:, None] - 10).astype(np.float32)
+    hasher = FastH(n_bits=2, n_trees=400, random_state=0).fit(X, y)
+    assert np.isfinite(hasher.losses_).all()
+    assert (packed.unpack(hasher.encode(X), 2) == packed.unpack(hasher.codes_, 2)).all()
+
+
 @pytest.fixture(scope="module")
 def fitted():
     rng = np.random.default_rng(0)

@@ -185,6 +185,8 @@ def test_refuses_rows_that_tell_nothing():
     same = np.repeat([[0.0, 1.0]], 30, axis=0)
     with pytest.raises(InvalidInputError, match="all labelled rows are equal"):
         SDH(n_bits=4).fit(np.vstack([same, [[5.0, 5.0]]]), [*(np.arange(30) % 3), -1])
+    with pytest.raises(InvalidInputError, match="all labelled rows are equal"):
+        SDH(n_bits=4, sigma=0.4).fit(np.vstack([same, [[5.0, 5.0]]]), [*(np.arange(30) % 3), -1])
     two = np.tile([[0.0, 1.0], [1.0, 0.0]], (30, 1))
     with pytest.raises(InvalidInputError, match=r"say nothing about bit \d"):
         SDH(n_bits=4).fit(two, np.arange(60) % 6 // 2)

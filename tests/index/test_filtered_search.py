@@ -376,6 +376,34 @@ def test_a_filter_column_whose_type_changes(connection, index):
             assert filter_check(connection)[0] == "ok"
 
 
+def test_an_alternative_beside_a_filter_stays_within_it(connection, index):
+    price = sa.column("price")
+    alternatives = sa.or_(price < 30, price > 60)
+    found = index.search(QUERY, 400, filter="category = 'a'", where=alternatives)
+    assert [hit.id for hit in found] == [
+        key for key, _ in plain(connection, "category = 'a' AND (price < 30 OR price > 60)", 400)
+    ]
+
+
+def test_a_filter_column_that_grows(connection, model):
+    """Its copies have no length, so that writes continue."""
+    connection.execute(
+        "CREATE TABLE grown "
+        "(id int PRIMARY KEY, embedding vector(8), name varchar(4), n numeric(3)); "
+        "INSERT INTO grown SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d), "
+        "'a' || n % 9, n FROM generate_series(1, 300) n"
+    )
+    made = indexed(connection, "grown_idx", table="grown", filter_columns=["name", "n"])
+    connection.execute("ALTER TABLE grown ALTER name TYPE varchar(80), ALTER n TYPE numeric(9)")
+    connection.execute("UPDATE grown SET name = repeat('b', 60), n = 123456 WHERE id = 7")
+    look_codes_up(connection)
+    query = connection.execute("SELECT embedding FROM grown WHERE id = 7").fetchone()[0]
+    for condition in ("name = repeat('b', 60)", "n = 123456"):
+        assert [hit.id for hit in made.search(query, 3, filter=condition)] == [7]
+    health = {finding.check: finding.status for finding in operations.check(made).findings}
+    assert health["filters"] == "ok"
+
+
 @pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
 def test_a_filter_column_that_is_made_again(connection, index):
     """No trigger sees it; health does, and a repair writes what is kept again."""

@@ -5,6 +5,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed
+from fixtures.known import assert_queued
 from fixtures.landmarks import (
     assert_listed,
     entries,
@@ -26,6 +27,7 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import Landmarks, building, reading
+from pg_hashindex.index.landmarks.building import LandmarkBuild
 from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
 
@@ -374,6 +376,26 @@ def test_rows_encoded_in_python_are_listed(connection, items, known_model, vecto
     assert index.encode() == 19
     assert None not in entries(index).values()
     assert index.search(vectors[6], 1)[0].id == 7
+
+
+def test_rows_that_python_encodes_are_written_while_landmarks_are_rebuilt(
+    connection, items, known_model, monkeypatch
+):
+    """Triggers cannot make their codes again, so the rebalance does."""
+    store.save(connection, known_model)
+    index = create_index(connection, model="known", access="landmarks")
+    index.encode()
+    begin = LandmarkBuild._begin_logging
+
+    def then_write(build):
+        begin(build)
+        connection.execute("UPDATE items SET category = 'new' WHERE id <= 50")
+
+    monkeypatch.setattr(LandmarkBuild, "_begin_logging", then_write)
+    index = HashIndex.open(connection, "items_idx")
+    index.rebalance()
+    assert set(entries(index)) == set(range(1, 291))
+    assert_queued(index, range(291, 301))
 
 
 def test_rebalance(index, vectors):

@@ -17,6 +17,7 @@ from pg_hashindex.index.landmarks import (
 from pg_hashindex.index.landmarks.groups import LandmarkGroups, _least, put_in_groups
 from pg_hashindex.index.landmarks.memory import bytes_of_build
 from pg_hashindex.index.landmarks.space import Space, reducing_basis
+from pg_hashindex.index.landmarks.tenants import train_within
 from pg_hashindex.index.landmarks.training import Round, train_by_blocks
 
 
@@ -447,3 +448,16 @@ def test_refuses_unusable_input(rows):
 def test_how_many():
     assert [landmark_count(n) for n in (0, 19, 20, 300_000)] == [1, 1, 1, 15_000]
     assert training_rows(100) == 900
+
+
+def test_blocks_without_rows():
+    """As of pages whose rows were deleted: tenants are trained on the others."""
+    rows, tenants = mixture(600), np.repeat([0, 1], 300)
+    whole = [(rows, tenants)]
+
+    def starts_of(blocks):
+        wanted = np.array([10, 10])
+        _, starts = train_within(lambda _: blocks, wanted, 24, spherical=False, random_state=0)
+        return starts.tolist()
+
+    assert starts_of([(rows[:0], tenants[:0]), *whole]) == starts_of(whole)

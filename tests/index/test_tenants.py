@@ -254,6 +254,7 @@ def test_other_filters_within_a_tenant(index):
     with pytest.raises(InvalidInputError):
         index.search(QUERIES[1], 10, tenant=1, filter="true) OR (true")
     assert index.search(QUERIES[1], 10, tenant=1, filter="tenant = 2") == []
+    assert index.search(QUERIES[1], 10, tenant=1, where=sa.column("tenant") == 2) == []
 
 
 def test_filters_on_kept_columns_within_a_tenant(make):
@@ -424,6 +425,7 @@ def test_tenants_of_other_types(make, kind, value):
         ({"tenant": 7.5}, None),
         ({"tenant": "acme"}, None),
         ({"tenant": None}, None),
+        ({"tenant": ["7"]}, None),
         ({"price": 7}, None),
     ],
 )

@@ -75,6 +75,9 @@ def test_round_trip(connection, layers):
     saved = store.save(connection, model)
     assert saved.version == 1
     assert_same(store.load(connection, "any"), saved)
+    # An integer of NumPy is one too.
+    again = Model("any", "byhand", np.int64(8), layers, metric="ip")
+    assert Model.from_bytes(again.to_bytes()).dimension == 8
 
 
 def test_round_trip_of_a_trained_model(connection, other, vectors):

@@ -250,6 +250,13 @@ def test_bad_input_makes_no_table(listed, values, says):
     assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
 
 
+@pytest.mark.parametrize(("into", "name"), [("Twins", "twins"), ('"My ""Pairs"', 'My "Pairs')])
+def test_the_table_is_named_as_in_sql(listed, into, name):
+    operations.near_duplicates(listed, into, max_distance=0.01, radius=1)
+    found = listed.connection.execute("SELECT FROM pg_class WHERE relname = %s", [name])
+    assert found.rowcount == 1
+
+
 def test_a_table_made_again_is_refused(listed):
     listed.connection.execute(
         "CREATE TABLE items_new (LIKE items INCLUDING ALL); INSERT INTO items_new TABLE items; "

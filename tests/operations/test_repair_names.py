@@ -314,6 +314,24 @@ def test_a_table_that_took_the_name_of_another(index, vectors, chosen):
     now.drop()
 
 
+def test_a_table_whose_name_another_had_for_a_while(index):
+    """Rows that are written to it meanwhile are found when it has its name again."""
+    connection = index.connection
+    swap = "ALTER TABLE items RENAME TO {0}; ALTER TABLE {1} RENAME TO items"
+    connection.execute("CREATE TABLE others (LIKE items INCLUDING ALL)")
+    connection.execute("INSERT INTO others SELECT id, category, '[1,1,1,1,1,1,1,1]' FROM items")
+    connection.execute(swap.format("items_old", "others").encode())
+    connection.execute(
+        "UPDATE items_old SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 1;"
+        "INSERT INTO items_old VALUES (5000, 'new', '[8,7,6,5,4,3,2,1]')"
+    )
+    connection.execute(swap.format("others", "items_old").encode())
+    found = [hit.id for hit in reopened(index).search([8, 7, 6, 5, 4, 3, 2, 1], 2, candidates=2)]
+    assert sorted(found) == [1, 5000]
+    reopened(index).encode()
+    assert_fresh(reopened(index))
+
+
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
     connection, items, model, access

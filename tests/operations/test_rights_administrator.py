@@ -157,6 +157,26 @@ def test_tables_of_other_roles(administrator, connection, as_role):
     assert triggers.rowcount == 0
 
 
+def test_triggers_of_another_role_are_restored_by_a_member_of_both(
+    administrator, connection, as_role
+):
+    app, member = as_role("app"), as_role("of_both")
+    connection.execute("ALTER TABLE items OWNER TO app; GRANT keeper, app TO of_both")
+    app.execute("GRANT SELECT, UPDATE, TRIGGER ON items TO keeper")
+    index = HashIndex.create(
+        administrator, "items_idx", table="items", column="embedding", model="lsh", trust_owner=True
+    )
+    index.encode()
+    connection.execute("ALTER TABLE items RENAME TO things")
+    connection.execute("ALTER TABLE things DISABLE TRIGGER USER; DELETE FROM things WHERE id < 9")
+    refused = "must be owner of .*; connect as a member of its owner and of the administrator"
+    with pytest.raises(MissingRightsError, match=refused):
+        operations.rebind(index, table="things")
+    operations.rebind(HashIndex.open(member, "items_idx"), table="things")
+    assert_fresh(HashIndex.open(administrator, "items_idx"))
+    assert owners(connection) == {"keeper"}
+
+
 def status(connection):
     row = connection.execute(
         "SELECT status, advice FROM hashindex.health('items_idx') WHERE check_name = 'rights'"

@@ -55,6 +55,18 @@ def in_table(connection, items, model):
     return index
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"k": 0}, "k is 0"), ({"queries": 0}, "queries is 0"), ({"labels": "typo"}, "column 'typo'")],
+)
+def test_a_comparison_that_cannot_be_is_refused_before_rows_are_encoded(
+    in_table, other, options, said
+):
+    with pytest.raises(InvalidInputError, match=said):
+        operations.swap(in_table, "other", **options)
+    assert in_table.row.swap_state is None
+
+
 def reopened(index):
     return HashIndex.open(index.connection, index.name)
 

@@ -70,6 +70,38 @@ def test_searches_move_to_the_other_column_and_back(index, vectors, wide, access
 
 
 @pytest.mark.newest
+def test_a_renamed_column_while_the_former_codes_are_there(index, wide):
+    """The codes beside stay bound to their own column."""
+    fill(index, wide)
+    operations.swap(index, "wide", column="wide", force=True)
+    index.connection.execute("ALTER TABLE items RENAME wide TO vectors")
+    operations.rebind(index, column="vectors")
+    assert index.row.column_name == "vectors"
+    assert HashIndex.open(index.connection, "items_idx~2").row.column_name == "embedding"
+    assert found(index, wide[3]) == nearest(wide, wide[3])
+    for name in ("items_idx", "items_idx~2"):
+        assert_fresh(HashIndex.open(index.connection, name))
+
+
+@pytest.mark.newest
+def test_the_former_column_is_dropped_before_its_codes(index, wide):
+    """Writes fail until the codes are pruned, and each message says so."""
+    fill(index, wide)
+    operations.swap(index, "wide", column="wide", force=True)
+    index.connection.execute("ALTER TABLE items DROP COLUMN embedding")
+    (table,) = [f for f in operations.check(index).findings if f.check == "table"]
+    assert (table.status, table.advice) == (
+        "broken", "if it was dropped: pg-hashindex index prune items_idx",
+    )  # fmt: skip
+    assert "writes fail" in table.detail
+    with pytest.raises(InvalidInputError, match="index prune items_idx"):
+        operations.repair(index)
+    operations.prune(index)
+    index.connection.execute("UPDATE items SET category = 'new' WHERE id = 1")
+    assert operations.check(index).status == "ok"
+
+
+@pytest.mark.newest
 def test_recall_is_that_of_each_column_by_its_own_vectors(index, wide):
     fill(index, wide)
     done = operations.swap(index, "wide", column="wide", force=True, queries=300)

@@ -15,7 +15,7 @@ from pg_hashindex.training import train
 pytestmark = pytest.mark.newest
 
 ROWS = np.random.default_rng(1).standard_normal((1200, 16)).astype(np.float32)
-NAMES = ("exact", "vectors", "lists", "halves", "signs", "centred", "code", "stored", "projection")
+NAMES = ("exact", "vectors", "lists", "halves", "signs", "centred", "code", "stored")
 
 
 @pytest.fixture
@@ -44,8 +44,6 @@ def made(connection, name, of, metric):
     model = train(ROWS, "texts", method, metric=metric, n_bits=16 * cuts, cuts=cuts)
     store.save(connection, model)
     function = functions.create(connection, "texts")
-    if name == "projection":
-        return systems.Projection(of, metric, function.code.replace("code_", "project_"), 16)
     return systems.of_model(connection, function, "docs", "v")
 
 

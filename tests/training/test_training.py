@@ -169,6 +169,17 @@ def test_a_class_of_one_row(embeddings):
         assert model.training["labels"] == {"rows": 1500, "classes": 2}
 
 
+def test_masked_numbers_are_refused(embeddings):
+    """Below a mask there may be any number."""
+    masked = np.ma.masked_array(embeddings[:1000], mask=False)
+    masked[7, 3] = np.ma.masked
+    with pytest.raises(InvalidInputError, match=r"vectors have masked values.*X\.filled"):
+        train(masked, "m", "itq", n_bits=4)
+    whole = np.ma.masked_array(embeddings[:1000], mask=False)
+    model = train(whole, "m", "itq", n_bits=4)
+    assert model.checksum == train(embeddings[:1000], "m", "itq", n_bits=4).checksum
+
+
 def test_where_each_row_has_a_label_of_its_own(embeddings):
     """Nothing can be spared then, and nothing is measured on rows that were not seen."""
     y = scipy.sparse.csr_array(np.eye(1000, dtype=int))

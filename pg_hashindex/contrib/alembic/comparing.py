@@ -78,7 +78,9 @@ def _pairs(
         if context.run_object_filters(table, table.name, "table", False, None)
     }
     declared = {
-        name: index for table in tables.values() for name, index in declared_on(table).items()
+        name: (place, index)
+        for place, table in tables.items()
+        for name, index in declared_on(table).items()
     }
     gone = {
         (operation.schema, operation.table_name)
@@ -87,15 +89,26 @@ def _pairs(
     }
     compared = {*gone, *tables}
     existing = {name: _as_compared(found, compared) for name, found in existing.items()}
-    for name, index in sorted(declared.items()):
+    paired = set()
+    for name, (place, index) in sorted(declared.items(), key=lambda item: item[0]):
         found = existing.get(name)
+        # A table of this name in another schema may have it: then the schema's name comes first.
+        longer = f"{place[0] or default_schema}_{name}"
+        second = None if longer in declared else existing.get(longer)
+        if (
+            second is not None
+            and _place_of(second) == place
+            and (found is None or _place_of(found) != place)
+        ):
+            found = second
+        paired.add(name if found is None else found.spec.name)
         trouble = None
         if found is not None and not found.is_there:
             trouble = (
                 "which does not exist; if that was renamed, run pg-hashindex index rebind, and "
                 f"else pg-hashindex index drop, with {name}"
             )
-        elif found is not None and (found.spec.schema, found.spec.table) not in compared:
+        elif found is not None and _place_of(found) not in compared:
             trouble = "which is not compared; choose another name"
         if found is not None and trouble is not None:
             table = found.spec.qualified_table
@@ -107,17 +120,21 @@ def _pairs(
             yield name, index, found
     for name, found in existing.items():
         if (
-            name not in declared
+            name not in paired
             and found.is_there
-            and (found.spec.schema, found.spec.table) in compared
+            and _place_of(found) in compared
             and context.run_object_filters(_as_item(found), name, _KIND, True, None)
         ):
             yield name, None, found
 
 
+def _place_of(found: Existing) -> tuple[str | None, str]:
+    return found.spec.schema, found.spec.table
+
+
 def _as_compared(found: Existing, compared: set[tuple[str | None, str]]) -> Existing:
     """Name the table as the metadata does: without its schema if the search_path finds it."""
-    place = (found.spec.schema, found.spec.table)
+    place = _place_of(found)
     if place in compared or not found.visible or (None, found.spec.table) not in compared:
         return found
     return replace(found, spec=replace(found.spec, schema=None))
@@ -145,7 +162,7 @@ def _changes(
     """Return the operations before all changes of tables, and those after them."""
     drop: list[MigrateOperation] = []
     if found is not None:
-        drop = [DropHashIndexOp(name, _to_be_made(found))]
+        drop = [DropHashIndexOp(found.spec.name, _to_be_made(found))]
     if declared is None:
         _log.info("Detected removed hash index %r", name)
         return drop, []
@@ -178,7 +195,7 @@ def _changes(
         # Another access path has no probes.
         lost = {*settings, "probes"} if "access" in settings else {*settings}
         before = {key: value for key, value in found.spec.options.items() if key in lost}
-        changes.append(ConfigureHashIndexOp(name, settings, before))
+        changes.append(ConfigureHashIndexOp(found.spec.name, settings, before))
     return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes
 
 
@@ -210,7 +227,7 @@ def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOpe
             return []
     _log.info("Detected model or columns of hash index %r", spec.name)
     before = {name: found.spec.options.get(name) for name in options}
-    return [SwapHashModelOp(spec.name, model, _model(found), options, before)]
+    return [SwapHashModelOp(found.spec.name, model, _model(found), options, before)]
 
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:

@@ -79,7 +79,8 @@ class DropHashIndexOp(_IndexOp):
         self.name, self.spec, self.if_exists = name, spec, if_exists
 
     def _statements(self) -> list[str]:
-        return [statements.drop_statement(self.name, if_exists=self.if_exists)]
+        place = {} if self.spec is None else {"table": self.spec.table, "schema": self.spec.schema}
+        return [statements.drop_statement(self.name, if_exists=self.if_exists, **place)]
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         spec = self.spec
@@ -167,10 +168,14 @@ class ConfigureHashIndexOp(_IndexOp):
 
     def reverse(self) -> "ConfigureHashIndexOp":
         """Return the operation that restores the settings."""
-        if not self.existing:
+        # Probes go with the access path.
+        known = {*self.existing} | ({"probes"} if "access" in self.existing else set())
+        unknown = [name for name in self.settings if name not in known]
+        if unknown:
             raise InvalidInputError(
                 f"operation cannot be reversed: configure_hash_index({self.name!r}, ...) does not "
-                "say how the index was configured; give it existing={{'access': ...}} too"
+                f"say what {', '.join(unknown)} was before; give it existing={{{unknown[0]!r}: "
+                "...} too"
             )
         return ConfigureHashIndexOp(self.name, self.existing, self.settings)
 

@@ -24,6 +24,7 @@ from ..sqlalchemy.statements import (
     configure_statements,
     create_statement,
     drop_statement,
+    name_on,
     swap_statement,
 )
 
@@ -98,7 +99,9 @@ class HashIndex(models.Index):  # type: ignore[misc]
             raise InvalidInputError(f"{named} is on one field of vectors, got {list(fields)}")
         super().__init__(fields=fields, name=name)
         self.model, self.options = model, options
-        IndexSpec.declared(name or "index", "", fields[0], model, **options)
+        # Django fills the names of an abstract model's indexes in later.
+        filled = str(name or "index").replace("%(app_label)s", "a").replace("%(class)s", "c")
+        IndexSpec.declared(filled, "", fields[0], model, **options)
 
     def deconstruct(self) -> Any:
         """Return what a migration writes."""
@@ -158,8 +161,11 @@ class HashIndex(models.Index):  # type: ignore[misc]
         """Have the index dropped when the migration ends, unless it is added again before that."""
         spec = self._allowed(model, schema_editor.connection, **options)
         schema_editor.deferred_sql.append(_Removed(spec))
-        found = "hashindex.index" if spec.defer else f"hashindex.find_index({_literal(self.name)})"
-        return f"SELECT i.name FROM {found} i {_where(self.name)}"  # noqa: S608
+        named = _named(spec)
+        found = (
+            "hashindex.index" if spec.defer else f"hashindex.find_index({named.as_string(None)})"
+        )
+        return f"SELECT i.name FROM {found} i {_where(named)}"  # noqa: S608
 
     def _allowed(self, model: Any, connection: Any, *, concurrently: bool = False) -> IndexSpec:
         if concurrently:
@@ -198,10 +204,11 @@ class _Removed:
             for name, value in spec.options.items()
             if name in settings and value != was.options.get(name)
         }
-        changes = [] if spec.model == was.model else [swap_statement(self.name, spec.model)]
-        changes += configure_statements(self.name, changed) if changed else []
+        named = _named(spec)
+        changes = [] if spec.model == was.model else [swap_statement(named, spec.model)]
+        changes += configure_statements(named, changed) if changed else []
         # A deferred index may not exist.
-        changes = [f"{change} FROM hashindex.index i {_where(self.name)}" for change in changes]
+        changes = [f"{change} FROM hashindex.index i {_where(named)}" for change in changes]
         return [*changes, create_statement(spec)] if spec.defer else changes or ["SELECT"]
 
 
@@ -209,8 +216,13 @@ def _literal(value: Any) -> str:
     return sql.Literal(value).as_string(None)
 
 
-def _where(name: str) -> str:
-    return f"WHERE i.name = {_literal(name)}"
+def _named(spec: IndexSpec) -> sql.Composed:
+    """Return SQL for the name of an index, which a second schema puts its own name before."""
+    return name_on(spec.name, spec.table, spec.schema)
+
+
+def _where(named: sql.Composable) -> str:
+    return f"WHERE i.name = {named.as_string(None)}"
 
 
 def refuse_vendor(connection: Any, what: str) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import sqlalchemy as sa
+from django.db import router
 from django.db.migrations.operations.base import Operation
 
 from ...db import schema
@@ -24,6 +25,8 @@ class InstallHashindex(Operation):  # type: ignore[misc]
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
         """Install the schema; `sqlmigrate` shows the script for a database without it."""
+        if not router.allow_migrate(schema_editor.connection.alias, app_label):
+            return
         refuse_vendor(schema_editor.connection, "schema hashindex")
         if schema_editor.collect_sql:
             schema_editor.execute(schema.statements(), params=None)
@@ -34,6 +37,8 @@ class InstallHashindex(Operation):  # type: ignore[misc]
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
         """Remove the schema; refused while there are indexes or models."""
+        if not router.allow_migrate(schema_editor.connection.alias, app_label):
+            return
         if schema_editor.collect_sql:
             schema_editor.execute("-- removes schema hashindex, if it is empty", params=None)
         else:
@@ -65,15 +70,17 @@ class CreateModelFunctions(Operation):  # type: ignore[misc]
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
         """Make the functions."""
-        self._run("create_functions", schema_editor)
+        self._run("create_functions", app_label, schema_editor)
 
     def database_backwards(
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
         """Drop the functions; refused while an index uses them."""
-        self._run("drop_functions", schema_editor)
+        self._run("drop_functions", app_label, schema_editor)
 
-    def _run(self, function: str, schema_editor: Any) -> None:
+    def _run(self, function: str, app_label: str, schema_editor: Any) -> None:
+        if not router.allow_migrate(schema_editor.connection.alias, app_label):
+            return
         refuse_vendor(schema_editor.connection, f"functions of model {self.model!r}")
         call = function_call(function, {"model": code_function(self.model)[0]})
         schema_editor.execute(call, params=None)

@@ -119,7 +119,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         search = replace(search, parent_alias=found.query.get_initial_alias())
         alias = found.query.join(search, reuse=set())
         found = found.annotate(distance=Col(alias, _DISTANCE))
-        found = found.order_by("distance", *(field.name for field in keys))
+        found = found.order_by("distance", *(field.attname for field in keys))
         return cast(Self, found)
 
     def nearest_by_code(
@@ -130,7 +130,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         *,
         metric: Metric,
         index: str | None = None,
-        candidates: int = CANDIDATES,
+        candidates: int | None = None,
     ) -> Self:
         """Return the rows nearest to a query, by a `HashCodeIndex`: the nearest first.
 
@@ -147,7 +147,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         index
             The index; the one that the model declares on the field by default.
         candidates
-            Rows that are compared exactly.
+            Rows that are compared exactly; four for each answer by default, and 60 at the least.
 
         Returns
         -------
@@ -172,10 +172,12 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
             HashCode(column, model=model, bits=bits), HashCode(vector, model=model)
         )
         # The order of the queryset itself is not that of candidates.
-        near = self.order_by(by_code).values("pk")[: as_count("candidates", candidates)]
-        found = type(self)(model=self.model, using=self._db).filter(pk__in=near)
+        k = as_count("k", k)
+        most = as_optional_count("candidates", candidates) or max(CANDIDATES, 4 * k)
+        near = self.order_by(by_code).values("pk")[:most]
+        found = self.order_by().filter(pk__in=near)
         found = found.annotate(distance=_DISTANCES[metric](column, vector))
-        return cast(Self, found.order_by("distance", "pk")[: as_count("k", k)])
+        return cast(Self, found.order_by("distance", "pk")[:k])
 
     def _vectors(self, column: str) -> Any:
         """Return a field of vectors, or refuse its name, or a queryset that is cut."""

@@ -36,8 +36,10 @@ class Connections:
             self._connection = source
         elif isinstance(source, str):
             self._engine = sa.create_engine(
-                "postgresql+psycopg://", creator=partial(connect, source), pool_pre_ping=True
-            )
+                "postgresql+psycopg://", creator=partial(connect, source), pool_pre_ping=True,
+                # SQLAlchemy would look the type up on the user's path.
+                use_native_hstore=False,
+            )  # fmt: skip
             self._finalizer = weakref.finalize(self, self._engine.dispose)
         elif not isinstance(source, sa.Engine):
             raise InvalidInputError(

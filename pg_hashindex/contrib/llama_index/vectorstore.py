@@ -226,15 +226,20 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         k = as_count("k", k)
         fetched = as_optional_count("fetch_k", options.get("fetch_k")) or max(4 * k, 20)
         near = self._documents.search(vector, max(fetched, k), asked, with_embedding=True)
-        rows = {row.id: row for row, _ in near}
+        # A vector of zeros has no cosine, by which LlamaIndex chooses.
+        rows = {
+            row.id: (row, numbers)
+            for row, _ in near
+            if any(numbers := as_vector(row.embedding).to_list())  # type: ignore[arg-type]
+        }
         scores, chosen = get_top_k_mmr_embeddings(
             vector,
-            [as_vector(row.embedding).to_list() for row in rows.values()],  # type: ignore[arg-type]
+            [numbers for _, numbers in rows.values()],
             similarity_top_k=k,
             embedding_ids=list(rows),
             mmr_threshold=threshold,
         )
-        return [(rows[each], score) for each, score in zip(chosen, scores, strict=True)]
+        return [(rows[each][0], score) for each, score in zip(chosen, scores, strict=True)]
 
     def _similarity(self, distance: float) -> float:
         """Return a score that is greater for nearer nodes, at most 1 but for inner products."""

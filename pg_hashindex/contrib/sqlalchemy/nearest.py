@@ -154,7 +154,7 @@ def nearest_by_code(
     bits: int,
     metric: Metric,
     where: sa.ColumnElement[bool] | None = None,
-    candidates: int = CANDIDATES,
+    candidates: int | None = None,
 ) -> "sa.Select[Any, float]":
     """Select the rows nearest to a query, by pgvector's index on a `code`: the nearest first.
 
@@ -173,7 +173,7 @@ def nearest_by_code(
     where
         A filter of the candidates.
     candidates
-        Rows that are compared exactly.
+        Rows that are compared exactly; four for each answer by default, and 60 at the least.
 
     Returns
     -------
@@ -192,7 +192,10 @@ def nearest_by_code(
     vector = sa.cast(sa.literal(as_query(query, searched.type.dim), VECTOR()), searched.type)
     keys = _key(searched.table, None)
     near = code(searched, model=model, bits=bits).op("<~>")(code(vector, model=model))
-    found = sa.select(*keys).order_by(near).limit(as_count("candidates", candidates))
+    wanted = as_count("k", k)
+    most = as_optional_count("candidates", candidates) or max(CANDIDATES, 4 * wanted)
+    # A class that shares its table with others has a condition of its own.
+    found = sa.select(*keys).select_from(entity).order_by(near).limit(most)
     if where is not None:
         found = found.where(where)
     distance = searched.op(OPERATORS[metric], return_type=sa.Double())(vector).label("distance")
@@ -202,7 +205,7 @@ def nearest_by_code(
         sa.select(entity, distance)
         .where(among.in_(found.correlate(None)))
         .order_by(distance, *keys)
-        .limit(as_count("k", k))
+        .limit(wanted)
     )
     return statement
 

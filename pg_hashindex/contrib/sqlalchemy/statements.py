@@ -54,12 +54,14 @@ def name_on(name: str, table: str, schema: str | None) -> sql.Composed:
     )
 
 
-def swap_statement(name: str, model: str, options: dict[str, Any] | None = None) -> str:
+def swap_statement(
+    name: str | sql.Composable, model: str, options: dict[str, Any] | None = None
+) -> str:
     """Return SQL that gives an index another model, or also options that a swap alone changes."""
     return function_call("swap_model", {"index_name": name, "model": model, **(options or {})})
 
 
-def configure_statements(name: str, options: dict[str, Any]) -> list[str]:
+def configure_statements(name: str | sql.Composable, options: dict[str, Any]) -> list[str]:
     """Return SQL that changes the defaults of searches."""
     return [
         function_call("configure_index", {"name": name, **options}),
@@ -95,7 +97,9 @@ def read_key(columns: Sequence[str], index: str, answers: str) -> str:
 def function_call(function: str, values: dict[str, Any]) -> str:
     """Return SQL that calls a function of schema hashindex by the names of its parameters."""
     arguments = sql.SQL(", ").join(
-        sql.SQL("{} => {}").format(sql.SQL(name), sql.Literal(value))
+        sql.SQL("{} => {}").format(
+            sql.SQL(name), value if isinstance(value, sql.Composable) else sql.Literal(value)
+        )
         for name, value in values.items()
     )
     call = sql.SQL("SELECT hashindex.{}({})").format(sql.SQL(function), arguments)

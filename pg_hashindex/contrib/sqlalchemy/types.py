@@ -51,7 +51,9 @@ class HashCode(BIT):
             other
                 A code of as many bits: a column, an expression, or a value.
             """
-            code = other if isinstance(other, ColumnElement) else sa.literal(other, HashCode())
+            # An attribute of the ORM has its column as an expression.
+            given = getattr(other, "expression", other)
+            code = given if isinstance(given, ColumnElement) else sa.literal(given, HashCode())
             differing = self.expr.op("#", return_type=HashCode())(code)
             return sa.func.bit_count(differing, type_=sa.BigInteger())
 

@@ -76,7 +76,9 @@ def boost(
     trees, weights = list[Tree](), np.zeros(n_trees)
     votes = np.zeros(len(z))
     for number in range(n_trees):
-        w = np.exp(-z * votes)
+        # All would be 0 after many trees without error.
+        margins = z * votes
+        w = np.exp(margins.min() - margins)
         w /= w.sum()
         tree = grow(bins, z, w, depth, n_features, rng)
         error = float(w[tree.outputs != z].sum())

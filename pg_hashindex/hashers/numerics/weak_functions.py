@@ -85,7 +85,8 @@ class LinearFunctions:
         self.X = X - self.mean.astype(np.float32)
         # Keep the mean as float32 rounded it, since the rows are centred by that.
         self.mean = self.mean.astype(np.float32).astype(np.float64)
-        self.length = float(np.sqrt(np.square(self.X, dtype=np.float64).sum() / len(X)))
+        # Equal rows have no length, and no spread, so that no function is found.
+        self.length = float(np.sqrt(np.square(self.X, dtype=np.float64).sum() / len(X))) or 1.0
         self.X /= np.float32(self.length)
 
     def best(

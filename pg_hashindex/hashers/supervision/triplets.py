@@ -9,8 +9,9 @@ from ...errors import InvalidInputError
 from ..numerics.rows import row_slices
 from .labels import Labels
 
-# Rows whose distances to all others are computed at a time.
+# Rows whose distances to all others are computed at a time, and the most distances.
 _BLOCK_ROWS = 1000
+_BLOCK_VALUES = 1 << 24
 # Combinations of two neighbours that are handled at a time.
 _BLOCK_COMBINATIONS = 1 << 22
 
@@ -121,7 +122,7 @@ def _neighbours(
     centred = np.ldexp(centred, -np.frexp(np.abs(centred).max())[1])
     squares = np.einsum("ij,ij->i", centred, centred)
     near, far = np.empty((n, k), np.intp), np.empty((n, k), np.intp)
-    for block in row_slices(n, _BLOCK_ROWS):
+    for block in row_slices(n, max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // n))):
         distances = squares - 2 * (centred[block] @ centred.T)
         places = np.arange(len(distances))
         same = labels.same(block)

@@ -183,6 +183,8 @@ def _starts_of(kept: NDArray[np.bool_], starts: NDArray[np.intp]) -> NDArray[np.
 
 def _by_tenant(tenants: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp]]]:
     """Yield each tenant that has landmarks, with the places of its rows."""
+    if not len(tenants):
+        return
     order = np.argsort(tenants, kind="stable")
     present, firsts = np.unique(tenants[order], return_index=True)
     for tenant, members in zip(present.tolist(), np.split(order, firsts[1:]), strict=True):

@@ -364,27 +364,19 @@ class _FarRows:
     ) -> None:
         """Draw among rows of another draw too."""
         with self._lock:
-            self._merge(points, chances, numbers)
-
-    def _merge(
-        self,
-        points: NDArray[np.float32],
-        chances: NDArray[np.float64],
-        numbers: NDArray[np.uint64],
-    ) -> None:
-        if len(chances) and len(self.chances) == self.most:
-            below = chances < self.chances[-1]
-            points, chances, numbers = points[below], chances[below], numbers[below]
-        if not len(chances):
-            return
-        chances = np.concatenate([self.chances, chances])
-        numbers = np.concatenate([self.numbers, numbers])
-        order = np.lexsort((numbers, chances))
-        # Equal rows have the same number: the first of them.
-        _, firsts = np.unique(numbers[order], return_index=True)
-        kept = order[np.sort(firsts)[: self.most]]
-        self.points = np.concatenate([self.points, points])[kept]
-        self.chances, self.numbers = chances[kept], numbers[kept]
+            if len(chances) and len(self.chances) == self.most:
+                below = chances < self.chances[-1]
+                points, chances, numbers = points[below], chances[below], numbers[below]
+            if not len(chances):
+                return
+            chances = np.concatenate([self.chances, chances])
+            numbers = np.concatenate([self.numbers, numbers])
+            order = np.lexsort((numbers, chances))
+            # Equal rows have the same number: the first of them.
+            _, firsts = np.unique(numbers[order], return_index=True)
+            kept = order[np.sort(firsts)[: self.most]]
+            self.points = np.concatenate([self.points, points])[kept]
+            self.chances, self.numbers = chances[kept], numbers[kept]
 
 
 def _random_numbers(X: NDArray[np.float32], seed: int) -> NDArray[np.uint64]:
