@@ -54,8 +54,8 @@ SEARCHED = (3, 30, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 INSERTS = 1_000
 #: Seconds after which the queries of one system end.
 SLOWEST = 5
-#: A setting that takes more seconds a query has lost: not all queries are asked. So many are, while
-#: settings are tried and of the best, after a few that warm the session up.
+#: Seconds of a query beyond which a setting has lost, and the queries that are run all the same: of
+#: settings that are tried, of the best one, and of each before its time counts.
 LOST, TRIED, ASKED, STARTED = 0.05, 20, 100, 3
 #: Recall that a dearer setting has to add, once one has lost.
 GAIN = 0.01
