@@ -556,7 +556,7 @@ def citus_sizes() -> str:
         )
     head = ["rows", "workers", "shards", "memory of a worker, GB", "vectors of a worker, GB"]
     head += ["build, hours", "memory of the building client, GB", "search p50, ms"]
-    fitted = f"Here a = {start:.1f} ms and b = {slope:.2f} ms a shard"
+    fitted = f"Here a = {start:.1f} ms and b = {round(slope, 2) + 0.0:.2f} ms a shard"
     costs = f"building takes {1e3 * core_seconds:.2f} ms of a core for a row"
     code, landmarks = (f"{build[part] / n:.0f}" for part in ("code_bytes", "landmark_bytes"))
     stored = f"a row's code {code} bytes on its node, and its part of the landmarks {landmarks}"
