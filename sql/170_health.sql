@@ -358,7 +358,7 @@ BEGIN
         UNION ALL
         -- Triggers read what the codes beside need too.
         SELECT 'table', 'broken', f.fault, 'writes fail', f.advice FROM hashindex.index x CROSS JOIN LATERAL (
-            SELECT t.fault, t.advice FROM hashindex._table_faults(x) t
+            SELECT t.fault, t.advice FROM hashindex._table_faults(x) t WHERE NOT t.repairable
             UNION ALL
             SELECT c.fault, CASE x.swap_state WHEN 'previous' THEN 'pg-hashindex index prune ' || i.name ELSE repair || ' --undo' END
             FROM hashindex._filter_faults(x) c(fault) WHERE c.fault NOT IN (SELECT o.fault FROM hashindex._filter_faults(i) o(fault))
