@@ -244,11 +244,10 @@ class SignHnsw(Hnsw):
         ]
 
 
-class LearnedHnsw(Hnsw):
-    """pgvector's HNSW over the function of a model; all that it finds is re-ranked."""
+class CodeHnsw(Hnsw):
+    """Over codes of a `thermometer`, built as README builds it; all that it finds is re-ranked."""
 
-    #: Its name.
-    model: ClassVar[str]
+    model = "thermometer"
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
         with database.session() as session:
@@ -257,9 +256,17 @@ class LearnedHnsw(Hnsw):
             trained = time.perf_counter() - start
         return {"train": trained} | super()._build(database, seed)
 
-    @abstractmethod
     def _learned(self, session: Session, seed: int) -> systems.Vectors:
         """Train the model and make its functions; return the index over them."""
+        # Quick trials have few rows.
+        session.value(
+            "SELECT hashindex.train(%s, 'items', 'embedding', 'thermometer', seed => %s, "
+            "force => true)",
+            [self.model, seed],
+        )
+        function = session.value("SELECT hashindex.create_functions(%s)", [self.model])
+        bits = session.value("SELECT n_bits FROM hashindex.model ORDER BY id DESC LIMIT 1")
+        return systems.Code(column(self.type), "cosine", function, bits)
 
     def drop(self, database: Database) -> None:
         super().drop(database)
@@ -272,23 +279,6 @@ class LearnedHnsw(Hnsw):
         return [
             [Setting({"hnsw.ef_search": ef}, {"candidates": ef}) for ef in _EF_SEARCH if ef >= 20]
         ]
-
-
-class CodeHnsw(LearnedHnsw):
-    """Over codes of a `thermometer`, built as README builds it."""
-
-    model = "thermometer"
-
-    def _learned(self, session: Session, seed: int) -> systems.Vectors:
-        # Quick trials have few rows.
-        session.value(
-            "SELECT hashindex.train(%s, 'items', 'embedding', 'thermometer', seed => %s, "
-            "force => true)",
-            [self.model, seed],
-        )
-        function = session.value("SELECT hashindex.create_functions(%s)", [self.model])
-        bits = session.value("SELECT n_bits FROM hashindex.model ORDER BY id DESC LIMIT 1")
-        return systems.Code(column(self.type), "cosine", function, bits)
 
     def _options(self, rows: int) -> Any:
         return systems.GRAPH

@@ -15,8 +15,13 @@ from . import store
 from .model import check_model_name
 from .store import StoredModel
 
-#: Rows that a search fetches by code and compares exactly, by default.
+#: Rows that a search for up to 15 answers fetches by code and compares exactly, by default.
 CANDIDATES = 60
+
+
+def candidates_for(k: int) -> int:
+    """Return how many rows a search for k answers compares exactly by default: four for each."""
+    return max(CANDIDATES, 4 * k)
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,7 @@ class _Repairer:
                 execute(self.connection, _TRUST, [index.name])
             read_row(self.connection, index.name)
             self._refuse_faults(index)
-            if names[3] is not None:
+            if tenant is not None:
                 for fault in filter_faults(index):
                     raise InvalidInputError(f"{fault}; name the column of the tenants")
             assert row is not None  # noqa: S101

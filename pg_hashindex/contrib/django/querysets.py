@@ -28,7 +28,7 @@ from ...db.keys import KeyColumns, as_key_columns
 from ...errors import InvalidInputError
 from ...index.catalog import check_index_name
 from ...index.search import as_count, as_optional_count, as_query
-from ...models.functions import CANDIDATES
+from ...models.functions import candidates_for
 from ...models.model import Metric
 from ..sqlalchemy.statements import read_key
 from .codes import HashCode, HashCodeIndex
@@ -173,7 +173,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         )
         # The order of the queryset itself is not that of candidates.
         k = as_count("k", k)
-        most = as_optional_count("candidates", candidates) or max(CANDIDATES, 4 * k)
+        most = as_optional_count("candidates", candidates) or candidates_for(k)
         near = self.order_by(by_code).values("pk")[:most]
         found = self.order_by().filter(pk__in=near)
         found = found.annotate(distance=_DISTANCES[metric](column, vector))

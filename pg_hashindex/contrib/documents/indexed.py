@@ -31,7 +31,7 @@ from ...index.search import (
     as_number,
     as_optional_count,
 )
-from ...models.functions import CANDIDATES, ModelFunctions
+from ...models.functions import ModelFunctions, candidates_for
 from ...models.model import Metric, Model
 from ...quality.systems import GRAPH, Code, Exact
 from .connections import Connections, Source
@@ -245,7 +245,7 @@ class IndexedDocuments:
                 asked = {**index.everywhere, **asked}
             return HashIndex(connection, index.name, index).search(query, k, **asked)
         if index is not None:
-            kept = max(asked.get("candidates") or max(CANDIDATES, 4 * k), k)
+            kept = max(asked.get("candidates") or candidates_for(k), k)
             iterative = where is not None or kept > _MOST_EF_SEARCH
             setting = index.system.setting(min(kept, _MOST_EF_SEARCH), iterative=iterative)
             setting = replace(setting, candidates=kept)

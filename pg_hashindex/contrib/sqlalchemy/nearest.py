@@ -18,7 +18,7 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from ...errors import InvalidInputError
 from ...index.filter_text import conjuncts, filter_sql, tenant_in
 from ...index.search import as_count, as_optional_count, as_query
-from ...models.functions import CANDIDATES
+from ...models.functions import candidates_for
 from ...models.model import OPERATORS, Metric
 from . import filters
 from .declared import HashIndex, declared_on
@@ -193,7 +193,7 @@ def nearest_by_code(
     keys = _key(searched.table, None)
     near = code(searched, model=model, bits=bits).op("<~>")(code(vector, model=model))
     wanted = as_count("k", k)
-    most = as_optional_count("candidates", candidates) or max(CANDIDATES, 4 * wanted)
+    most = as_optional_count("candidates", candidates) or candidates_for(wanted)
     # A class that shares its table with others has a condition of its own.
     found = sa.select(*keys).select_from(entity).order_by(near).limit(most)
     if where is not None:
