@@ -24,6 +24,7 @@ from pg_hashindex.errors import (
     InvalidInputError,
     LowerRecallError,
     RowsLeftOutWarning,
+    SlowWritesWarning,
     UnknownIndexError,
     UnknownModelError,
 )
@@ -419,7 +420,7 @@ def _noting_rows_left_out() -> Iterator[None]:
     shown, said = warnings.showwarning, set[str]()
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if not issubclass(category, RowsLeftOutWarning | FewerJobsWarning):
+        if not issubclass(category, RowsLeftOutWarning | FewerJobsWarning | SlowWritesWarning):
             shown(message, category, *rest, **more)
         elif str(message) not in said:
             said.add(str(message))
@@ -428,6 +429,7 @@ def _noting_rows_left_out() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("always", RowsLeftOutWarning)
         warnings.simplefilter("always", FewerJobsWarning)
+        warnings.simplefilter("always", SlowWritesWarning)
         warnings.showwarning = show
         yield
 

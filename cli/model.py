@@ -15,6 +15,7 @@ from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models import functions
+from pg_hashindex.models.columns import encode_column
 from pg_hashindex.models.faiss_files import codes_to_faiss, is_faiss, model_from_faiss
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.whole_files import write_whole
@@ -29,6 +30,7 @@ from pg_hashindex.training.whole_tables import train_on_table
 
 from ._shared import (
     LANGUAGES,
+    answer,
     connected,
     database_option,
     echo,
@@ -433,12 +435,23 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
 
 @model.command("encode")
 @click.argument("reference", metavar="NAME[:VERSION]")
+@click.option("--table", help="Table to write codes into, as SQL writes it.")
+@click.option("--column", help="Its column of type vector or halfvec.")
+@click.option("--into", metavar="COLUMN", help="Its column of type bit(n), one bit for each of n.")
+@key_option("The key of the table.  [default: primary key]")
+@click.option("--missing", is_flag=True, help="Only encode rows that have no code.")
+@click.option(
+    "--codes",
+    type=click.Choice(get_args(RowCodes)),
+    help="Codes of rows that the model was trained on: hashed as all others, or those that it "
+    "learned.  [default: hashed; learned if it only has these]",
+)
+@click.option("--rows-per-second", type=float, help="Encode at most this number of rows a second.")
 @click.option(
     "--from",
     "source",
-    required=True,
     type=click.Path(path_type=Path),
-    help=f"File of vectors: {', '.join(SUFFIXES)}.",
+    help=f"File of vectors, instead of a table: {', '.join(SUFFIXES)}.",
 )
 @click.option(
     "--vectors",
@@ -448,22 +461,55 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
 @click.option(
     "--to",
     "target",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="FILE.npy|FILE.faiss",
     help="File to write: bytes (n, bits / 8) of NumPy, or an IndexBinaryFlat of Faiss.",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@database_option
-def encode_file(
-    database_url: str, reference: str, source: Path, vectors: str | None, target: Path, force: bool
-) -> None:
-    """Write the codes of a file's vectors, as queries are encoded.
+@of_database
+def encode(database_url: str, reference: str, as_json: bool, **given: Any) -> None:
+    """Write the codes of a table's vectors into a column, or those of a file into a file.
 
-    A code is a row of bytes, the most significant bit first as numpy.packbits has it, and zeros
-    after the last bit; the order of the bits changes no Hamming distance, and is the same in both
-    kinds of files.
+    Rows of a table are written in batches, in the order of their key, and writers of the table do
+    not wait. If it was stopped, run it again: rows that have their code are not written again. Rows
+    that the model cannot encode are named, and their code is NULL.
+
+    In a file a code is a row of bytes, the most significant bit first as numpy.packbits has it, and
+    zeros after the last bit; the order of the bits changes no Hamming distance, and is the same in
+    both kinds of files.
     """
+    column = {name: given.pop(name) for name in ("table", "column", "into")}
+    source, target = given.pop("source"), given.pop("target")
+    of_file = {name: given.pop(name) for name in ("vectors", "force")}
+    if None not in column.values() and not (source or target or any(of_file.values())):
+        _encode_column(database_url, reference, as_json, **column, **given)
+    elif source and target and not any([*column.values(), *given.values(), as_json]):
+        _encode_file(database_url, reference, source, target, **of_file)
+    else:
+        raise click.UsageError("give either --table, --column and --into, or --from and --to")
+
+
+def _encode_column(
+    database_url: str, reference: str, as_json: bool, table: str, into: str, **options: Any
+) -> None:
+    with connected(database_url) as connection, progress(f"encoding {table}"):
+        done = encode_column(connection, reference, table, into=into, **options)
+    left = f"{done.left_out} left without" if done.left_out else ""
+    had = f"{done.unchanged} rows had theirs" if done.unchanged else ""
+    answer(
+        as_json,
+        vars(done),
+        ", ".join(
+            filter(None, [f"wrote {done.written} codes of model {done.model} to {into}", had, left])
+        ),
+        *(f"key {key}: {why}" for key, why in done.reasons.items()),
+        *(["..."] if done.left_out > len(done.reasons) else []),
+    )
+
+
+def _encode_file(
+    database_url: str, reference: str, source: Path, target: Path, vectors: str | None, force: bool
+) -> None:
     if target.suffix not in (".npy", ".faiss"):
         raise click.UsageError(f"--to {target} must end in .npy or .faiss")
     with connected(database_url) as connection:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .index.handle import list_indexes as list_indexes
     from .index.search import Hit as Hit
     from .models import store as store
+    from .models.columns import encode_column as encode_column
     from .models.layers import Layer as Layer
     from .models.model import Model as Model
     from .quality import evaluate as evaluate
@@ -36,6 +37,7 @@ _HOMES = {
     "Layer": "models.layers:Layer",
     "Model": "models.model:Model",
     "connect": "db.connection:connect",
+    "encode_column": "models.columns:encode_column",
     "evaluate": "quality.evaluate",
     "hashers": "hashers",
     "list_indexes": "index.handle:list_indexes",

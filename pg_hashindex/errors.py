@@ -25,6 +25,7 @@ __all__ = [
     "NotFittedError",
     "OldServerError",
     "RowsLeftOutWarning",
+    "SlowWritesWarning",
     "TrainingError",
     "UnknownIndexError",
     "UnknownModelError",
@@ -54,6 +55,10 @@ class RowsLeftOutWarning(UserWarning):
 
 class FewerJobsWarning(UserWarning):
     """Fewer processes than were wanted have built landmarks."""
+
+
+class SlowWritesWarning(UserWarning):
+    """Triggers or indexes of a table make each row that is to be written take longer."""
 
 
 class HashIndexError(Exception):

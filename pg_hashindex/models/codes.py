@@ -7,6 +7,7 @@ no bit changes place between NumPy and the database.
 
 import struct
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,9 @@ from psycopg.postgres import types
 from psycopg.pq import Format
 
 from ..errors import InvalidInputError
+
+#: The codes that rows get if training knew them: hashed like all others, or learned.
+RowCodes = Literal["hashed", "learned"]
 
 # Weights become whole numbers whose sum has this many bits, so that float64 adds them exactly.
 _WEIGHT_BITS = 51

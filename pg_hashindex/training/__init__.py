@@ -4,9 +4,9 @@ Imports `hashers`, `models`, `metrics` and `db`. Read `fitting.train` first, the
 `sampling.sample_rows`.
 """
 
+from ..models.codes import RowCodes
 from .fitting import (
     METHOD,
-    RowCodes,
     check_method_takes,
     default_bits,
     distinct_bits,

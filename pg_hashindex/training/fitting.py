@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,15 +20,13 @@ from ..metrics import precision_at_k
 from ..metrics.search import CodeRanks
 from ..metrics.truth import NearestRows
 from ..models import codes
+from ..models.codes import RowCodes
 from ..models.model import MAX_BITS, Metric, Model, check_model_name
 from ..models.network import known_rows
 from ..models.vectors import SparseRows, as_rows, have_directions
 
 #: The method that finds the most of the true neighbours of embeddings; see docs/methods.md.
 METHOD = "itq"
-
-#: The codes that rows get if training knows them: hashed like all others, or learned.
-RowCodes = Literal["hashed", "learned"]
 
 # Most rows to hold back, besides a tenth of all and of each label: enough to measure recall to 1 %.
 _HELD_BACK_ROWS = 500
