@@ -14,17 +14,13 @@ BEGIN
 END
 $$;
 
--- Functions that were made of a model: the first line of a body tells whose it is, also in a restored database.
+-- Functions that were made of a model.
 CREATE OR REPLACE FUNCTION hashindex._functions_of_model(used hashindex.model) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
-    WHERE p.pronamespace = 'hashindex'::regnamespace
-      AND p.proname IN (hashindex._function_name(used, 'code'), hashindex._function_name(used, 'project'))
-      AND starts_with(p.prosrc, format(E'-- model %s:%s %s\n', used.name, used.version, used.checksum))
-    ORDER BY p.oid;
+    RETURN QUERY SELECT e.id::regprocedure FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name) WHERE o.model_id = used.id ORDER BY e.id;
 END
 $$;
 
@@ -79,10 +75,9 @@ DECLARE
         WHEN octet_length(hashindex._function_name(used, 'project')) > 63
             THEN format('"%s" is longer than the 63 bytes of a name', hashindex._function_name(used, 'project'))
     END;
-    taken regprocedure;
     code text := format('hashindex.%I', hashindex._function_name(used, 'code'));
     project text := format('hashindex.%I', hashindex._function_name(used, 'project'));
-    parts jsonb := jsonb_build_object('ext', '{ext}', 'marker', format('model %s %s', named, used.checksum));
+    parts jsonb := jsonb_build_object('ext', '{ext}', 'model_id', used.id);
     steps text;
     projection text;
     made record;
@@ -100,35 +95,39 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'model "%" was dropped just now', named USING ERRCODE = '42X01';
     END IF;
-    SELECT p.oid::regprocedure INTO taken FROM pg_proc p
-    WHERE p.pronamespace = 'hashindex'::regnamespace
-      AND p.proname IN (hashindex._function_name(used, 'code'), hashindex._function_name(used, 'project'))
-      AND p.pronargs = 1 AND p.proargtypes[0] IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype)
-      AND p.oid <> ALL (ARRAY(SELECT f FROM hashindex._functions_of_model(used) f)) LIMIT 1;
-    IF taken IS NOT NULL THEN
-        RAISE EXCEPTION 'function % exists already, and was not made of model "%"', taken, named
-            USING ERRCODE = 'duplicate_function', HINT = 'Drop it if it is not needed, or save the model under another name.';
-    END IF;
     SELECT s.* INTO steps, projection FROM hashindex._layer_steps(used) s;
-    FOR made IN SELECT t.type FROM unnest('{vector,halfvec}'::text[]) t(type) LOOP
-        -- The weights stand in one function only.
-        PERFORM hashindex._create_function('model_function', parts || jsonb_build_object(
-            'function', project, 'vector_type', made.type, 'returns', '{ext}.vector',
-            'steps', CASE WHEN made.type = 'vector' THEN steps ELSE '' END,
-            'result', CASE WHEN made.type = 'vector' THEN projection ELSE format('%s(v::{ext}.vector)', project) END
-        ), format('projection of a vector by model %s', named));
-        PERFORM hashindex._create_function('model_function', parts || jsonb_build_object(
-            'function', code, 'vector_type', made.type, 'returns', 'bit',
-            'steps', CASE WHEN steps <> '' OR used.cuts <> '{0}' THEN format(
-                E'\n    x := %s;', CASE WHEN steps = '' THEN projection ELSE format('%s(v)', project) END
-            ) ELSE '' END,
-            'result', format('{ext}.binary_quantize(%s)', CASE
-                WHEN used.cuts <> '{0}' THEN format(
-                    '%s OPERATOR({ext}.-) %L::{ext}.vector',
-                    array_to_string(array_fill('x'::text, ARRAY[cardinality(used.cuts)]), ' OPERATOR({ext}.||) '),
-                    hashindex._cut_vector(used.n_bits / cardinality(used.cuts), used.cuts)
-                ) WHEN steps = '' THEN projection ELSE 'x' END)
-        ), format('code of a vector by model %s, bit(%s)', named, used.n_bits));
+    FOR made IN
+        SELECT f.comment, format('%s(%s)', f.named, f.type) AS signature, parts || jsonb_build_object('function', f.name, 'vector_type', f.type) || f.own AS parts
+        FROM unnest('{vector,halfvec}'::text[]) t(type) CROSS JOIN LATERAL (VALUES
+            -- The weights stand in one function only.
+            (t.type, project, hashindex._function_name(used, 'project'), format('projection of a vector by model %s', named), jsonb_build_object(
+                'returns', '{ext}.vector', 'steps', CASE t.type WHEN 'vector' THEN steps ELSE '' END,
+                'result', CASE t.type WHEN 'vector' THEN projection ELSE format('%s(v::{ext}.vector)', project) END
+            )),
+            (t.type, code, hashindex._function_name(used, 'code'), format('code of a vector by model %s, bit(%s)', named, used.n_bits), jsonb_build_object(
+                'returns', 'bit',
+                'steps', CASE WHEN steps <> '' OR used.cuts <> '{0}' THEN format(
+                    E'\n    x := %s;', CASE WHEN steps = '' THEN projection ELSE format('%s(v)', project) END
+                ) ELSE '' END,
+                'result', format('{ext}.binary_quantize(%s)', CASE
+                    WHEN used.cuts <> '{0}' THEN format(
+                        '%s OPERATOR({ext}.-) %L::{ext}.vector',
+                        array_to_string(array_fill('x'::text, ARRAY[cardinality(used.cuts)]), ' OPERATOR({ext}.||) '),
+                        hashindex._cut_vector(used.n_bits / cardinality(used.cuts), used.cuts)
+                    ) WHEN steps = '' THEN projection ELSE 'x' END)
+            ))
+        ) f(type, name, named, comment, own)
+    LOOP
+        -- A restore without rows leaves functions of the model, which are the same text.
+        IF EXISTS (
+            SELECT FROM hashindex._existing() e JOIN pg_proc p ON p.oid = e.id LEFT JOIN hashindex.object o USING (kind, name)
+            WHERE (e.kind, e.name) = ('function', made.signature) AND o.model_id IS DISTINCT FROM used.id
+              AND p.prosrc <> split_part(hashindex._fill(hashindex._template('model_function'), made.parts), '$body$', 2)
+        ) THEN
+            RAISE EXCEPTION 'function hashindex.% exists already, and was not made of model "%"', made.signature, named
+                USING ERRCODE = 'duplicate_function', HINT = 'Drop it if it is not needed, or save the model under another name.';
+        END IF;
+        PERFORM hashindex._create_function('model_function', made.parts, made.comment);
     END LOOP;
     RETURN code;
 END
@@ -150,6 +149,7 @@ BEGIN
     FOR made IN SELECT f::text FROM hashindex._functions_of_model(used) f LOOP
         EXECUTE format('DROP FUNCTION %s', made);
     END LOOP;
+    DELETE FROM hashindex.object o WHERE o.model_id = used.id;
 EXCEPTION WHEN dependent_objects_still_exist THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
     RAISE EXCEPTION 'a function of model "%:%" is in use: %', used.name, used.version, replace(detail, E'\n', '; ')

@@ -89,7 +89,8 @@ BEGIN
 END
 $$;
 
--- Creates one function of an index from a template, or replaces it. The body is quoted as a literal, so no name in it can end it.
+-- Creates one function from a template, or replaces it, for the index or model whose name or number is among its values. The body is quoted
+-- as a literal, so no name in it can end it. A comment is made with the function, and is the user's from then on.
 CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text, own jsonb DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -97,20 +98,25 @@ AS $$
 DECLARE
     whole text := hashindex._fill(hashindex._template(template), parts, own);
     head text := hashindex._fill(split_part(hashindex._template(template), '$body$', 1), parts || own);
-    before tid[] := ARRAY(SELECT p.ctid FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace);
+    before oid[];
+    versions tid[];
     made regprocedure;
 BEGIN
+    SELECT array_agg(p.oid), array_agg(p.ctid) INTO before, versions FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace;
     EXECUTE head || quote_literal(substr(whole, length(head) + 7, length(whole) - length(head) - 12));
     -- Other functions of that name may exist: this is the one whose row in the catalog is new.
     SELECT p.oid INTO STRICT made FROM pg_proc p
     WHERE p.pronamespace = 'hashindex'::regnamespace
-      AND position(format('CREATE OR REPLACE FUNCTION hashindex.%I(', p.proname) IN head) > 0 AND p.ctid <> ALL (before);
-    EXECUTE format('COMMENT ON FUNCTION %s IS %L', made, comment);
+      AND position(format('CREATE OR REPLACE FUNCTION hashindex.%I(', p.proname) IN head) > 0 AND p.ctid <> ALL (versions);
+    IF made <> ALL (before) THEN
+        EXECUTE format('COMMENT ON FUNCTION %s IS %L', made, comment);
+    END IF;
     EXECUTE format('ALTER FUNCTION %s OWNER TO %s', made, hashindex._administrator()::regrole);
     -- DROP EXTENSION is then refused for the sake of the triggers, and takes them along by CASCADE. Citus refuses this statement.
     IF EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_hashindex') AND to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN
         EXECUTE format('ALTER FUNCTION %s DEPENDS ON EXTENSION pg_hashindex', made);
     END IF;
+    PERFORM hashindex._record('function', made, parts ->> 'index_name', (parts ->> 'model_id')::bigint);
 END
 $$;
 
@@ -129,19 +135,14 @@ DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     -- Values by which the search of a distributed table asks its shards.
     searched_shards jsonb := '{"shards": false}';
-    renamed text;
     mark text := format('index %s: ', i.name);
     from_python text := CASE WHEN in_python THEN '; query_code is the query''s code, from Python' ELSE '' END;
 BEGIN
     PERFORM hashindex._create_key_type(i);
     -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
-    FOR renamed IN
-        SELECT o.object FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-        WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
-          AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
-    LOOP
-        EXECUTE format('DROP FUNCTION %s', renamed);
-    END LOOP;
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
+    WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
+      AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
     IF distributed THEN
         PERFORM hashindex._tell_nodes(i);
         PERFORM hashindex._create_function('shards_project', parts, mark || 'projection of a vector by its model');

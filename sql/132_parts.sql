@@ -13,8 +13,8 @@ BEGIN
     parts := jsonb_build_object(
         -- The schema of pgvector.
         'ext', '{ext}',
-        -- The index as a literal, and the one whose searches use it, which a swap has not exchanged yet.
-        'index', quote_literal(i.name), 'used_index', quote_literal(coalesce(i.swap_of, i.name)),
+        -- The index, also as a literal, and the one whose searches use it, which a swap has not exchanged yet.
+        'index_name', i.name, 'index', quote_literal(i.name), 'used_index', quote_literal(coalesce(i.swap_of, i.name)),
         -- The table, by its bare name in filters; its columns of vectors and of tenants.
         'table', base, 'table_literal', quote_literal(base), 'bare_table', quote_ident(i.table_name),
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),

@@ -83,6 +83,7 @@ BEGIN
     i.created_at := now();
     i.access := 'scan';
     i.encoded := false;
+    i.unverified := false;
     i.ranking := coalesce(i.ranking, (hashindex._rankings(used))[1]);
     i.candidates := coalesce(i.candidates, hashindex._usual_candidates(i, used));
     i.generation := hashindex._new_generation(0);
@@ -234,6 +235,7 @@ BEGIN
             END || ' FOR EACH STATEMENT', missing.relation),
             hashindex._sync_name(i.triggers), CASE WHEN missing.is_parent THEN quote_literal('parent') END
         );
+        PERFORM hashindex._record('trigger', t.oid, i.name) FROM hashindex._triggers_of(i) t WHERE t.tgname = missing.name AND t.tgrelid = missing.relation;
         UPDATE hashindex.index x SET part_oids = x.part_oids || missing.relation::oid
         WHERE x.triggers = i.triggers AND missing.is_partition AND missing.relation::oid <> ALL (x.part_oids);
     END LOOP;

@@ -86,7 +86,7 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = i.name AND starts_with(o.name, 'renew_');
     i.next_generation := hashindex._new_generation(i.generation);
     UPDATE hashindex.index x SET (building, next_generation) = ('landmarks', i.next_generation)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
@@ -280,6 +280,7 @@ BEGIN
         )
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
+    PERFORM hashindex._record('table', format('hashindex.%I', later.code_table)::regclass, i.name);
     PERFORM hashindex._index_lists(later);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
@@ -358,7 +359,7 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM hashindex._allow_shard_changes();
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = i.name AND starts_with(o.name, 'renew_');
     UPDATE hashindex.index x
     SET (code_table, landmark_table, access, building, generation, next_generation, trained_rows, codes_oid)
         = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, _finish_build.trained_rows,
@@ -390,12 +391,14 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(drop_unused.name, administers => true, reads => false);
-    unused text;
+    unused record;
 BEGIN
-    FOR unused IN SELECT o.object FROM hashindex._objects_of(i) o WHERE NOT o.in_use LOOP
-        RETURN NEXT unused;
-        EXECUTE format('DROP TABLE %s', unused);
+    FOR unused IN SELECT o.name, o.object FROM hashindex._objects_of(i) o WHERE NOT o.in_use LOOP
+        RETURN NEXT unused.object;
+        PERFORM hashindex._drop('table', unused.name);
     END LOOP;
+    -- Those of tables that were dropped by hand.
+    DELETE FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = 'table' AND to_regclass(format('hashindex.%I', o.name)) IS NULL;
 END
 $$;
 

@@ -1,44 +1,117 @@
--- The objects that are made for an index in schema hashindex, and how they go: one by one with the index, and as orphans where the index
--- went without them. PostgreSQL's catalogs are the list of them, and no table beside these: oids differ after a restore, and a dump of the
--- schema alone brings the objects without any row. An index finds its objects by their names; a mark in its comment tells one without an index.
+-- The objects that are made for indexes and models. Table hashindex.object has a row for each, with a hash of it as it was made, so that
+-- what was dropped or changed since is found. Objects are named there by their bare names in schema hashindex, functions with the bare
+-- types of their arguments: after a restore oids differ, and pgvector may move to another schema.
 
--- Objects of an index, in the order in which they can be dropped, and whether it uses them: a table that is not in use was left by a run
--- that was cut off, or by a former build. A function of pg_hashindex may have the same name as one of an index's (search_..., for example);
--- their arguments differ.
-CREATE OR REPLACE FUNCTION hashindex._objects_of(i hashindex.index) RETURNS TABLE (kind text, id oid, object text, in_use boolean)
+GRANT SELECT ON hashindex.object TO PUBLIC;
+
+-- Functions, tables and types of schema hashindex, and triggers that call its functions, by the names that rows of hashindex.object have.
+CREATE OR REPLACE FUNCTION hashindex._existing() RETURNS TABLE (kind text, name text, id oid, object text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN QUERY
-    SELECT 'function', p.oid, p.oid::regprocedure::text, true FROM pg_proc p
-    WHERE p.pronamespace = 'hashindex'::regnamespace AND (
-        p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'anycompatible'::regtype
-        OR p.proname = hashindex._sync_name(i.triggers) AND p.prorettype = 'trigger'::regtype AND NOT hashindex._is_logged_for(i)
-        OR p.proname IN ('encode_' || i.storage, 'project_' || i.storage) AND p.proargnames = '{v,or_null}'
-        OR p.proname IN (hashindex._refresh_name(i), 'renew_' || i.storage) AND p.proargnames IN ('{keys}', '{keys,rows}')
-        OR p.proname = 'nearest_' || i.storage AND p.proargnames[1] = 'number'
-    )
+    SELECT 'function', format('%s(%s)', p.proname, (
+        SELECT string_agg(t.typname, ', ' ORDER BY a.n) FROM unnest(p.proargtypes) WITH ORDINALITY a(type, n) JOIN pg_type t ON t.oid = a.type
+    )), p.oid, p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace
     UNION ALL
-    SELECT 'table', c.oid, c.oid::regclass::text, coalesce(
-        c.relname IN (i.code_table, i.landmark_table, i.storage || '_shards')
-        OR i.next_generation IS NOT NULL AND c.relname IN (
+    SELECT 'table', c.relname::text, c.oid, c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
+    UNION ALL
+    SELECT 'type', c.relname::text, c.reltype, c.reltype::regtype::text FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'c'
+    UNION ALL
+    SELECT 'trigger', t.tgname::text, t.oid, format('%I ON %s', t.tgname, t.tgrelid::regclass)
+    FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'hashindex'::regnamespace AND NOT hashindex._is_shard(t.tgrelid);
+END
+$$;
+
+-- Hash of an object as it is: of the statement that makes a function or trigger, and of the columns and keys of a table or type.
+CREATE OR REPLACE FUNCTION hashindex._hash_of(kind text, id oid) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET quote_all_identifiers = off
+AS $$
+BEGIN
+    RETURN md5(CASE kind
+        WHEN 'function' THEN pg_get_functiondef(id)
+        WHEN 'trigger' THEN pg_get_triggerdef(id)
+        ELSE (
+            SELECT string_agg(format('%s %s %s %s', a.attname, format_type(a.atttypid, a.atttypmod), a.attcollation::regcollation, a.attnotnull), ',' ORDER BY a.attnum)
+            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE id IN (c.oid, c.reltype) AND a.attnum > 0 AND NOT a.attisdropped
+        ) || coalesce((SELECT pg_get_constraintdef(k.oid) FROM pg_constraint k WHERE k.conrelid = id AND k.contype = 'p'), '')
+    END);
+END
+$$;
+
+-- Records an object that was made for an index or a model, or made again.
+CREATE OR REPLACE FUNCTION hashindex._record(kind text, id oid, index_name text, model_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    INSERT INTO hashindex.object AS o (kind, name, index_name, model_id, hash, server)
+    SELECT e.kind, e.name, _record.index_name, _record.model_id, hashindex._hash_of(e.kind, e.id), current_setting('server_version_num')::integer / 10000
+    FROM hashindex._existing() e WHERE e.kind = _record.kind AND e.id = _record.id
+    ON CONFLICT ON CONSTRAINT object_pkey DO UPDATE SET (index_name, model_id, hash, server) = (excluded.index_name, excluded.model_id, excluded.hash, excluded.server);
+END
+$$;
+
+-- Drops an object, if it is there, and its row.
+CREATE OR REPLACE FUNCTION hashindex._drop(kind text, name text, behaviour text DEFAULT 'RESTRICT') RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found text;
+BEGIN
+    FOR found IN SELECT e.object FROM hashindex._existing() e WHERE (e.kind, e.name) = (_drop.kind, _drop.name) LOOP
+        EXECUTE format('DROP %s %s %s', kind, found, behaviour);
+    END LOOP;
+    DELETE FROM hashindex.object o WHERE (o.kind, o.name) = (_drop.kind, _drop.name);
+END
+$$;
+
+-- Objects of an index but its triggers, in the order in which they can be dropped, and whether it uses them: a table that is not in use
+-- was left by a run that was cut off, or by a former build.
+CREATE OR REPLACE FUNCTION hashindex._objects_of(i hashindex.index) RETURNS TABLE (kind text, name text, id oid, object text, in_use boolean)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT o.kind, o.name, e.id, e.object, coalesce(
+        o.kind <> 'table' OR o.name IN (i.code_table, i.landmark_table, i.storage || '_shards')
+        OR i.next_generation IS NOT NULL AND o.name IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
             i.storage || '_staged', i.storage || '_ranges', i.storage || '_touched'
-        ) OR c.relname = i.storage || '_touched' AND hashindex._is_logged_for(i), false
+        ) OR o.name = i.storage || '_touched' AND hashindex._is_logged_for(i), false
     )
-    FROM pg_class c
-    WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' AND starts_with(c.relname, i.storage || '_')
-      AND substr(c.relname, length(i.storage) + 2) ~ '^(codes|(codes|landmarks)_[0-9]+|staged|ranges|touched|shards)$'
+    FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name) WHERE o.index_name = i.name AND o.kind <> 'trigger'
+    ORDER BY 1, 4;
+END
+$$;
+
+-- Functions and types of an index that were dropped or changed since they were made. Where the server was upgraded since, hashes are not
+-- compared until they are taken again.
+CREATE OR REPLACE FUNCTION hashindex._object_faults(i hashindex.index) RETURNS TABLE (kind text, name text, fault text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT o.kind, o.name, f.fault
+    FROM hashindex.object o LEFT JOIN hashindex._existing() e USING (kind, name) CROSS JOIN LATERAL (SELECT CASE
+        WHEN e.id IS NULL THEN 'is missing'
+        WHEN o.server = current_setting('server_version_num')::integer / 10000 AND o.hash <> hashindex._hash_of(e.kind, e.id) THEN 'was changed'
+    END) f(fault)
+    WHERE o.index_name = i.name AND o.kind IN ('function', 'type') AND f.fault IS NOT NULL
     UNION ALL
-    SELECT 'type', t.oid, t.oid::regtype::text, true FROM pg_type t
-    WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typname = i.triggers || '_key' AND cardinality(i.key_columns) > 1 AND NOT hashindex._is_logged_for(i)
-    ORDER BY 1, 3;
+    SELECT 'function', 'search_' || i.name, 'is not recorded in hashindex.object'
+    WHERE NOT EXISTS (SELECT FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = 'function');
 END
 $$;
 
 -- Makes an object one of an index, as soon as it is there. The administrator owns it: a member of his, or a superuser, creates it as itself.
--- A table loses what default privileges gave to other roles. The comment says what it is, with the mark of what is made for an index.
+-- A table loses what default privileges gave to other roles.
 CREATE OR REPLACE FUNCTION hashindex._adopt(i hashindex.index, made regclass, description text) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -46,15 +119,15 @@ AS $$
 DECLARE
     administrator regrole := hashindex._administrator();
     others text := string_agg(DISTINCT quote_ident(g.role), ', ') FROM hashindex._grants_on(made) g WHERE g.grantee <> administrator;
-    kind text;
-BEGIN
     -- A type has a row of pg_class too, without rights.
-    SELECT CASE c.relkind WHEN 'c' THEN 'TYPE' ELSE 'TABLE' END INTO STRICT kind FROM pg_class c WHERE c.oid = made;
+    kind text := CASE c.relkind WHEN 'c' THEN 'type' ELSE 'table' END FROM pg_class c WHERE c.oid = made;
+BEGIN
     EXECUTE format('ALTER %s %s OWNER TO %s', kind, made, administrator);
     IF others IS NOT NULL THEN
         EXECUTE format('REVOKE ALL ON %s FROM %s', made, others);
     END IF;
     EXECUTE format('COMMENT ON %s %s IS %L', kind, made, format('index %s: %s', i.name, description));
+    PERFORM hashindex._record(kind, CASE kind WHEN 'type' THEN c.reltype ELSE c.oid END, i.name) FROM pg_class c WHERE c.oid = made;
 END
 $$;
 
@@ -78,7 +151,7 @@ BEGIN
         PERFORM hashindex._lock_against_writers(i);
     ELSE
         -- Not by DROP TRIGGER, which only the owner of the table may run.
-        EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', hashindex._sync_name(i.triggers));
+        PERFORM hashindex._drop('function', hashindex._sync_name(i.triggers) || '()', 'CASCADE');
     END IF;
     -- The codes of other models, from swaps, are dropped with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
@@ -86,10 +159,9 @@ BEGIN
     IF (SELECT x.storage FROM hashindex.index x WHERE x.name = i.name FOR UPDATE) IS DISTINCT FROM i.storage THEN
         RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     END IF;
-    FOR made IN SELECT o.kind, o.object FROM hashindex._objects_of(i) o LOOP
-        -- Citus drops a shard that it split or moved only later, and the shard keeps its triggers until then.
-        EXECUTE format('DROP %s %s %s', made.kind, made.object, CASE WHEN made.kind = 'function' AND hashindex._is_distributed(i) THEN 'CASCADE' END);
-    END LOOP;
+    -- Citus drops a shard that it split or moved only later, and the shard keeps its triggers until then.
+    PERFORM hashindex._drop(o.kind, o.name, CASE WHEN o.kind = 'function' AND hashindex._is_distributed(i) THEN 'CASCADE' ELSE 'RESTRICT' END) FROM hashindex._objects_of(i) o;
+    DELETE FROM hashindex.object o WHERE o.index_name = i.name;
     IF to_regclass('hashindex.node_index') IS NOT NULL THEN
         EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING i.name;
     END IF;
@@ -103,27 +175,49 @@ $$;
 
 COMMENT ON FUNCTION hashindex.drop_index(text) IS 'drops an index with its codes, triggers and search function; the table itself stays';
 
+-- Whether an object that no row names is like those of an index: a restore of a part of a dump can leave some.
+CREATE OR REPLACE FUNCTION hashindex._is_like_ours(kind text, id oid) RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    named text;
+    columns text[];
+BEGIN
+    IF kind = 'function' THEN
+        RETURN p.proname ~ '^(search|candidates|within)_.' AND p.proargtypes[0] = 'anycompatible'::regtype
+            OR p.proname ~ '^sync_.' AND p.prorettype = 'trigger'::regtype AND p.prosecdef OR p.proname ~ '^(refresh|renew)_.' AND p.proargnames[1] = 'keys'
+            FROM pg_proc p WHERE p.oid = id;
+    END IF;
+    SELECT c.relname, array_agg(a.attname::text) INTO named, columns FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+    WHERE id IN (c.oid, c.reltype) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY c.oid;
+    RETURN CASE kind
+        WHEN 'type' THEN named ~ '._key$' AND 'id_1' = ANY (columns)
+        WHEN 'table' THEN named ~ '._(codes(_[0-9]+)?|staged)$' AND columns @> '{landmark,code}' OR named ~ '._landmarks_[0-9]+$' AND columns @> '{landmark,centre}'
+            OR named ~ '._ranges$' AND columns @> '{leaf,file}' OR named ~ '._touched$' AND columns[1] ~ '^id(_1)?$'
+    END;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN QUERY
-    WITH marked AS (
-        SELECT o.kind, d.objoid AS id, o.object
-        FROM pg_description d CROSS JOIN LATERAL (VALUES
-            ('pg_proc'::regclass, 'function', d.objoid::regprocedure::text), ('pg_class'::regclass, 'table', d.objoid::regclass::text),
-            ('pg_type'::regclass, 'type', d.objoid::regtype::text)
-        ) o(class, kind, object)
-        WHERE d.classoid = o.class AND d.objsubid = 0 AND d.description LIKE 'index %: %' AND starts_with(o.object, 'hashindex.')
-    ),
-    orphan AS (
-        SELECT m.* FROM marked m
-        WHERE NOT EXISTS (SELECT FROM hashindex.index i, hashindex._objects_of(i) o WHERE (o.kind, o.id) = (m.kind, m.id))
+    WITH orphan AS (
+        SELECT e.* FROM hashindex._existing() e LEFT JOIN hashindex.object o USING (kind, name)
+        WHERE e.kind <> 'trigger' AND CASE
+            WHEN o.index_name IS NOT NULL THEN NOT EXISTS (SELECT FROM hashindex.index i WHERE i.name = o.index_name)
+            -- A repair records it, if an index of that name is there.
+            ELSE o.name IS NULL AND hashindex._is_like_ours(e.kind, e.id) AND NOT EXISTS (
+                SELECT FROM hashindex.index i WHERE e.name = hashindex._sync_name(i.triggers) || '()' OR regexp_replace(
+                    e.name, '^[a-z]+_(.+)[(].*$|_(?:codes|landmarks|key|staged|ranges|touched)(?:_[0-9]+)?$', '\1'
+                ) IN (i.name, i.storage, i.triggers)
+            ) END
     ),
     listed (place, kind, object) AS (
-        SELECT 1, 'trigger', format('%I ON %s', t.tgname, t.tgrelid::regclass)
-        FROM orphan f JOIN pg_trigger t ON f.kind = 'function' AND t.tgfoid = f.id WHERE NOT hashindex._is_shard(t.tgrelid)
+        SELECT 1, e.kind, e.object FROM orphan f JOIN pg_trigger t ON f.kind = 'function' AND t.tgfoid = f.id JOIN hashindex._existing() e ON e.id = t.oid
         UNION ALL
         SELECT 2, f.kind, f.object FROM orphan f
     )
@@ -150,6 +244,7 @@ BEGIN
         object := orphan.object;
         RETURN NEXT;
     END LOOP;
+    DELETE FROM hashindex.object o WHERE o.index_name NOT IN (SELECT i.name FROM hashindex.index i);
 END
 $$;
 

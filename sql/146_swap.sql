@@ -171,9 +171,12 @@ BEGIN
     SET (generation, building, next_generation, swap_state)
         = (hashindex._new_generation(latest), nullif(x.building, x.access), NULL, CASE x.name WHEN beside.name THEN 'previous' END)
     WHERE x.name IN (exchange.name, beside.name);
+    UPDATE hashindex.object o SET index_name = CASE o.index_name WHEN beside.name THEN exchange.name ELSE beside.name END
+    WHERE o.index_name IN (exchange.name, beside.name) AND o.kind = 'table';
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name IN (exchange.name, beside.name) AND starts_with(o.name, 'renew_');
     -- The former log is of the codes that are in use now.
     FOR log IN SELECT x.storage || '_touched' FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name) AND x.triggers = i.triggers LOOP
-        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', log);
+        PERFORM hashindex._drop('table', log);
     END LOOP;
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = beside.name;
     IF hashindex._is_logged_for(i) THEN

@@ -116,7 +116,6 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    typed text;
 BEGIN
     -- Filter columns that are gone stay as they are: filters are checked in the table.
     IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.repairable) AND NOT (
@@ -126,19 +125,14 @@ BEGIN
     END IF;
     PERFORM hashindex._check_copies(i, base);
     -- Arguments and answers have the types of columns, which may be others now. Codes beside share the type of the key.
-    FOR typed IN
-        SELECT o.object FROM hashindex.index x, hashindex._objects_of(x) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-        WHERE x.triggers = i.triggers AND p.prorettype <> 'trigger'::regtype
-    LOOP
-        EXECUTE format('DROP FUNCTION %s', typed);
-    END LOOP;
-    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', i.triggers || '_key');
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.index x, hashindex._objects_of(x) o LEFT JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
+    WHERE x.triggers = i.triggers AND o.kind <> 'table' AND (p.prorettype = 'trigger'::regtype) IS NOT TRUE;
     SELECT array_agg(n.type ORDER BY o.place) INTO i.key_types
     FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
     JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
     CROSS JOIN LATERAL unnest(k.key_columns, k.key_types) n(name, type) WHERE n.name = o.name;
     PERFORM hashindex._allow_shard_changes();
-    EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.code_table);
+    PERFORM hashindex._drop('table', i.code_table);
     -- A new generation keeps present snapshots from searching codes that are not complete. Lists were dropped with the codes.
     i.generation := hashindex._new_generation(i.generation);
     UPDATE hashindex.index x
@@ -150,7 +144,7 @@ BEGIN
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
     ELSIF hashindex._is_logged_for(i) THEN
-        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.storage || '_touched');
+        PERFORM hashindex._drop('table', i.storage || '_touched');
         PERFORM hashindex._create_log(i, base);
     END IF;
     PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.triggers = i.triggers ORDER BY x.swap_of NULLS FIRST;
@@ -160,30 +154,8 @@ BEGIN
 END
 $$;
 
--- Records by comments on triggers that writes to a table, or to one of its partitions, went unseen, or that all codes have been compared
--- since.
-CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index := hashindex._require(_mark_triggers.name);
-    marked record;
-BEGIN
-    FOR marked IN
-        SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
-        -- The codes in use are verified after those beside them.
-        WHERE CASE WHEN verified THEN NOT hashindex._is_logged_for(i) AND t.tgrelid IN (SELECT w.relation FROM hashindex._wanted_triggers(i, base) w)
-            AND obj_description(t.oid, 'pg_trigger') IS NOT NULL ELSE t.tgrelid = base END
-    LOOP
-        EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation, CASE WHEN NOT verified THEN
-            'codes are to be compared with fresh ones: pg-hashindex index repair ' || coalesce(i.swap_of, i.name) END);
-    END LOOP;
-END
-$$;
-
 -- Creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was
--- wrong.
+-- wrong. Codes are unverified from then on: writes went unseen.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -192,6 +164,7 @@ DECLARE
     i hashindex.index := hashindex._require(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);
+    unseen boolean := false;
     found record;
 BEGIN
     IF hashindex._is_logged_for(i) THEN
@@ -201,8 +174,7 @@ BEGIN
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
             WHEN w.relation IS NULL THEN 'foreign'
-            WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled'
-            WHEN obj_description(t.oid, 'pg_trigger') IS NOT NULL THEN 'unverified' END AS fault
+            WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled' END AS fault
         FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._wanted_triggers(i, base) w ON (w.relation, w.name) = (t.tgrelid, t.tgname)
         ORDER BY fault, t.tgrelid::regclass::text
     LOOP
@@ -211,7 +183,7 @@ BEGIN
             EXECUTE format('DROP TRIGGER %I ON %s', found.tgname, found.relation);
         ELSIF found.fault = 'disabled' THEN
             EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', found.relation, found.tgname);
-            PERFORM hashindex._mark_triggers(i.name, found.relation, false);
+            unseen := true;
         END IF;
         table_name := found.relation;
         what := found.fault;
@@ -222,9 +194,29 @@ BEGIN
     FOR table_name IN
         SELECT DISTINCT t.tgrelid::regclass::text FROM hashindex._triggers_of(i) t WHERE t.oid <> ALL (before) ORDER BY 1
     LOOP
-        PERFORM hashindex._mark_triggers(i.name, table_name::regclass, false);
+        unseen := true;
         RETURN NEXT;
     END LOOP;
+    UPDATE hashindex.index x SET unverified = true WHERE x.triggers = i.triggers AND unseen;
+END
+$$;
+
+-- Takes hashes again that another major version of PostgreSQL gave, and makes the functions of an index again if one was dropped or
+-- changed; returns whether one was.
+CREATE OR REPLACE FUNCTION hashindex._restore_functions(name text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._locked_index(_restore_functions.name);
+BEGIN
+    PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)
+    WHERE o.index_name = i.name AND o.server <> current_setting('server_version_num')::integer / 10000;
+    IF NOT EXISTS (SELECT FROM hashindex._object_faults(i)) THEN
+        RETURN false;
+    END IF;
+    PERFORM hashindex._create_functions(i);
+    RETURN true;
 END
 $$;
 

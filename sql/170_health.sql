@@ -384,17 +384,9 @@ BEGIN
             AND t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers)))
         WHERE (t.tgenabled IN ('O', 'A')) IS NOT TRUE
         UNION ALL
-        SELECT 'functions', 'broken', format('hashindex.%I is missing', f.name), NULL, repair
-        FROM unnest(
-            ARRAY['candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
-            || CASE WHEN NOT hashindex._is_logged_for(i) THEN ARRAY[hashindex._sync_name(i.triggers)] END
-            || CASE WHEN base IS NOT NULL THEN ARRAY[hashindex._refresh_name(i)] END
-            || CASE WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage, 'project_' || i.storage] END
-        ) f(name)
-        WHERE f.name NOT IN (SELECT p.proname FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id)
+        SELECT 'functions', 'broken', format('%s hashindex.%s %s', f.kind, f.name, f.fault), NULL, repair FROM hashindex._object_faults(i) f
         UNION ALL
-        SELECT 'functions', 'broken', format('type %s is missing', hashindex._key_type(i)), NULL, repair
-        WHERE cardinality(i.key_columns) > 1 AND to_regtype(hashindex._key_type(i)) IS NULL
+        SELECT 'triggers', 'warning', 'codes have not been compared with their rows since triggers were away', NULL, repair WHERE i.unverified
         UNION ALL
         SELECT 'functions', 'warning', format('%s shards are new since the functions were made', count(*)), 'searches, and writes to these, take a slower way', repair
         FROM hashindex._shards_of(CASE WHEN hashindex._is_distributed(i) THEN base END) s

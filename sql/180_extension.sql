@@ -28,11 +28,7 @@ BEGIN
         FROM pg_depend d CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, 0) o
         WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'hashindex'::regnamespace
           AND o.type IN ('function', 'sequence', 'table', 'type', 'view')
-          AND (d.classid, d.objid) NOT IN (
-              SELECT 'pg_proc'::regclass, f::oid FROM hashindex.model m, hashindex._functions_of_model(m) f
-              UNION ALL SELECT format('pg_%s', CASE o.kind WHEN 'function' THEN 'proc' WHEN 'table' THEN 'class' ELSE o.kind END)::regclass, o.id
-              FROM hashindex.index i, hashindex._objects_of(i) o
-          )
+          AND d.objid NOT IN (SELECT e.id FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name))
           -- Made with the first index of a distributed table.
           AND o.identity <> 'hashindex.node_index'
     LOOP
@@ -58,7 +54,6 @@ DECLARE
     part record;
 BEGIN
     PERFORM hashindex._check_administrator();
-    -- Not by _objects_of, which fails if pgvector has moved.
     FOR part IN
         SELECT d.objid::regprocedure::text AS name FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
         WHERE e.extname = 'pg_hashindex' AND d.classid = 'pg_proc'::regclass AND d.deptype = 'x'

@@ -21,9 +21,11 @@ BEGIN
         CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
         PERFORM hashindex._bind(i.name);
         PERFORM hashindex._create_functions(i);
+        PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)
+        WHERE o.index_name = i.name AND o.server <> current_setting('server_version_num')::integer / 10000;
     END LOOP;
     -- Replacing a function keeps what depends on it.
-    FOR made IN SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE EXISTS (SELECT FROM hashindex._functions_of_model(m)) LOOP
+    FOR made IN SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id IN (SELECT o.model_id FROM hashindex.object o) LOOP
         PERFORM hashindex.create_functions(made);
     END LOOP;
 END

@@ -7,7 +7,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB, OID
 from sqlalchemy.types import UserDefinedType
 
-revision = "0001"
+revision = "0001b"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -178,6 +178,12 @@ def upgrade() -> None:
             server_default="{}",
         ),
         column(
+            "unverified",
+            "whether triggers were away, and codes are yet to be compared with fresh ones",
+            sa.Boolean,
+            server_default=sa.false(),
+        ),
+        column(
             "generation",
             "new with each creation, build and swap: searches tell old snapshots by it",
             sa.BigInteger,
@@ -243,6 +249,22 @@ def upgrade() -> None:
         comment="indexes: which column is searched with which model, and where its codes are",
     )
     op.create_table(
+        "object",
+        column("kind", "function, table, type or trigger", sa.Text),
+        column("name", "bare name; a function's with the bare types of its arguments", sa.Text),
+        column("index_name", "index that it was made for", sa.Text, nullable=True),
+        column("model_id", "model that the function was made of", sa.BigInteger, nullable=True),
+        column("hash", "of what it was when it was made", sa.Text),
+        column("server", "major version of PostgreSQL by which the hash was taken", sa.Integer),
+        sa.PrimaryKeyConstraint("kind", "name", name="object_pkey"),
+        sa.CheckConstraint(
+            "kind IN ('function', 'table', 'type', 'trigger')", name="object_kind_check"
+        ),
+        sa.CheckConstraint("num_nonnulls(index_name, model_id) = 1", name="object_owner_check"),
+        schema="hashindex",
+        comment="objects that were made for indexes and models, each with a hash",
+    )
+    op.create_table(
         "recall_history",
         column("id", "order of the measurements", sa.BigInteger, sa.Identity(always=True)),
         column("index_name", "index that was measured", sa.Text),
@@ -298,5 +320,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("claim", "recall_history", "index", "model_part", "model"):
+    for table in ("claim", "recall_history", "object", "index", "model_part", "model"):
         op.drop_table(table, schema="hashindex")

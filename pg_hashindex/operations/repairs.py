@@ -5,11 +5,8 @@ run continues an interrupted one. A missing table or column may have been rename
 repair does not guess which: the user calls `rebind` with the new names.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString, TypeAlias
-
-from psycopg import Rollback
 
 from ..db.connection import Connection, outside_transactions
 from ..db.keys import KeyColumns, as_key_columns
@@ -17,7 +14,7 @@ from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
-from ..db.statements import execute
+from ..db.statements import execute, one_row
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError, TooLargeError
 from ..index.access import catch_up, give_up_rebalance
@@ -42,19 +39,17 @@ _LASTING_FAULTS: LiteralString = """
 
 _RESTORE_TRIGGERS: LiteralString = "SELECT what, table_name FROM hashindex._restore_triggers($1)"
 
-_MARK_TRIGGERS: LiteralString = "SELECT hashindex._mark_triggers($1, $2::text::regclass, $3)"
+_MARK: LiteralString = """
+    UPDATE hashindex.index SET unverified = $2 WHERE name = $1 AND unverified <> $2 RETURNING name
+"""
+
+_UNVERIFIED: LiteralString = "SELECT unverified FROM hashindex.index WHERE name = $1"
 
 _TRIGGERS = {
     "foreign": "dropped triggers{who} on {tables}: no part of the table",
     "disabled": "enabled triggers{who} on {tables}",
     "missing": "created missing triggers{who} on {tables}",
 }
-
-# The texts of functions, to find out whether CREATE OR REPLACE has changed any.
-_FUNCTIONS: LiteralString = """
-    SELECT pg_catalog.string_agg(pg_catalog.pg_get_functiondef(o.id), '' ORDER BY o.object)
-    FROM hashindex.index i, hashindex._objects_of(i) o WHERE i.name = $1 AND o.kind = 'function'
-"""
 
 _CREATE_FUNCTIONS: LiteralString = """
     SELECT hashindex._create_functions(i) FROM hashindex.index i WHERE i.name = $1
@@ -238,14 +233,11 @@ class _Repairer:
         for index in self._rows():
             self._refuse_faults(index)
         self.work.phase(f"looking at {self.index.name}")
-        # It is unknown which rows were written while triggers were missing. Codes beside those in
-        # use share the triggers, whose marks are removed after the codes in use are verified.
-        unseen = [table for index in self._rows() for table in self._restore(index)]
-        if self.full:
-            unseen = [self.index.qualified_table]
+        for index in self._rows():
+            self._restore(index)
         for index in reversed(self._rows()):
             self.work.phase(f"looking at {index.name}")
-            self._repair_codes(index, unseen)
+            self._repair_codes(index)
         self._finish_swap()
         return Repaired(self.index.name, tuple(self.done), tuple(self.left))
 
@@ -271,65 +263,59 @@ class _Repairer:
                 for fault in filter_faults(index):
                     raise InvalidInputError(f"{fault}; name the column of the tenants")
             assert row is not None  # noqa: S101
-            execute(self.connection, _CREATE_FUNCTIONS, [index.name])
             # The codes may be those of another table or column.
-            execute(self.connection, _MARK_TRIGGERS, [index.name, row[0], False])
+            execute(self.connection, _MARK, [index.name, True])
+        for index in self._rows():
+            execute(self.connection, _CREATE_FUNCTIONS, [index.name])
 
     def _refuse_faults(self, index: IndexRow) -> None:
         """Refuse a table that is not what the index was made for; nothing is changed then."""
         for fault, advice in execute(self.connection, _LASTING_FAULTS, [index.name]):
             raise InvalidInputError(f"{fault}; {advice}")
 
-    def _restore(self, index: IndexRow) -> list[str]:
-        """Make missing parts; return the tables whose triggers were missing."""
+    def _restore(self, index: IndexRow) -> None:
+        """Make missing parts."""
         name, who = [index.name], _named(index)
         if index.change("SELECT hashindex._restore_codes($1)", name)[0][0]:
             self.done.append(f"recreated the codes{who}")
         self.done += [
             f"{row[0]}{who}" for row in index.change("SELECT hashindex._restore_access($1)", name)
         ]
-        with self.connection.transaction():
-            execute(self.connection, "SELECT FROM hashindex.index WHERE name = $1 FOR UPDATE", name)
-            before = execute(self.connection, _FUNCTIONS, name).fetchone()
-            execute(self.connection, _CREATE_FUNCTIONS, name)
-            if execute(self.connection, _FUNCTIONS, name).fetchone() == before:
-                raise Rollback
+        if index.change("SELECT hashindex._restore_functions($1)", name)[0][0]:
             self.done.append(f"recreated the functions{who}")
         triggers = index.change(_RESTORE_TRIGGERS, name)
         for what, said in _TRIGGERS.items():
             tables = list(dict.fromkeys(row[1] for row in triggers if row[0] == what))
             if tables:
                 self.done.append(said.format(who=who, tables=", ".join(tables)))
-        return list(dict.fromkeys(row[1] for row in triggers if row[0] != "foreign"))
 
-    def _repair_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
+    def _repair_codes(self, index: IndexRow) -> None:
         who = _named(index)
         catch_up(index)
         verifier = verifier_of(index)(index, self.work)
 
         def drop_gone() -> int:
             gone = verifier.drop_gone()
-            if gone and not unseen:
-                unmarked = [index.name, index.qualified_table, False]
-                execute(self.connection, _MARK_TRIGGERS, unmarked)
+            if gone:
+                execute(self.connection, _MARK, [index.name, True])
             return gone
 
         gone = retry_while_locked(self.connection, drop_gone, table=index.qualified_table)
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
         # Triggers keep codes and rows alike, so writes went unseen; a network's codes come later.
-        if gone or (index.encoded_in == "sql" and index.waiting()):
-            unseen = unseen or [index.qualified_table]
+        waits = index.encoded_in == "sql" and index.waiting()
+        unverified = self.full or waits or one_row(self.connection, _UNVERIFIED, [index.name])[0]
         self.left += [
             f"{fault}: drop the index, and create it again" for fault in filter_faults(index)
         ]
         wrong = 0
-        for table in unseen:
-            wrong += verifier.verify(table)
-            index.change(_MARK_TRIGGERS, [index.name, table, True])
-        if wrong:
+        if unverified:
+            wrong = verifier.verify(index.qualified_table)
+            index.change(_MARK, [index.name, False])
+        if unverified and wrong:
             self.done.append(f"removed {wrong} codes{who} that were not those of their rows")
-        elif not unseen:
+        elif not unverified:
             try:
                 wrong, looked_at, *_ = CodeChecks(index, full=False).compare(index.loaded_model)
             except TooLargeError as error:

@@ -9,8 +9,7 @@ DECLARE
 BEGIN
     FOREACH verb IN ARRAY ARRAY['ADD', 'DROP'] LOOP
         FOR made IN
-            SELECT o.id FROM hashindex.index i, hashindex._objects_of(i) o WHERE o.kind = 'function'
-            UNION ALL SELECT f FROM hashindex.model m, hashindex._functions_of_model(m) f
+            SELECT e.id FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name) WHERE o.kind = 'function'
         LOOP
             EXECUTE format('ALTER EXTENSION pg_hashindex %s FUNCTION %s', verb, made);
         END LOOP;

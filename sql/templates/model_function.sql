@@ -1,6 +1,6 @@
 CREATE OR REPLACE FUNCTION {function}(v {ext}.{vector_type}) RETURNS {returns}
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-AS $body$-- {marker}
+AS $body$
 DECLARE
     x {ext}.vector;
 BEGIN{steps}

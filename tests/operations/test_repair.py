@@ -64,6 +64,32 @@ def test_where_all_is_well_nothing_changes(index, access):
         assert everything(index) == before
 
 
+def test_comments_are_the_user_s(connection, items, model):
+    """A repair does not read them, and keeps them where objects are made again."""
+    connection.execute("ALTER TABLE items ADD UNIQUE (category, id), ALTER category SET NOT NULL")
+    index = indexed(connection, key_columns=["category", "id"])
+    connection.execute("SELECT hashindex.create_functions('lsh')")
+    named = connection.execute(
+        "SELECT o.kind, e.object, e.id FROM hashindex.object o "
+        "JOIN hashindex._existing() e USING (kind, name)"
+    ).fetchall()
+    assert {kind for kind, _, _ in named} == {"function", "table", "trigger", "type"}
+    for kind, name, _ in named:
+        connection.execute(f"COMMENT ON {kind} {name} IS 'index of others: mine'".encode())
+    assert_quiet(index)
+    assert operations.repair(index).done == ()
+    connection.execute("ALTER FUNCTION hashindex.within_items_idx COST 7")
+    assert findings(index)["functions"].status == "broken"
+    assert operations.repair(index).done == ("recreated the functions",)
+    connection.execute("SELECT hashindex.rebuild_functions()")
+    assert_quiet(index)
+    for kind, name, number in named:
+        catalog = {"function": "pg_proc", "table": "pg_class"}.get(kind, f"pg_{kind}")
+        found = connection.execute("SELECT obj_description(%s, %s)", [number, catalog]).fetchone()
+        assert found == ("index of others: mine",), name
+    assert operations.list_orphans(connection) == []
+
+
 @pytest.mark.parametrize("verb", ["search", "within", "sync"])
 def test_functions_that_are_missing(index, verb):
     before = index.search(QUERY, 20)
@@ -276,7 +302,8 @@ def test_leftovers_of_runs(index):
     connection.execute(
         "CREATE INDEX by_length ON hashindex.items_idx_codes (length(code));"
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'hashindex.by_length'::regclass;"
-        "CREATE TABLE hashindex.items_idx_staged (id int)"
+        "CREATE TABLE hashindex.items_idx_staged (id int);"
+        "SELECT hashindex._adopt(i, 'hashindex.items_idx_staged', 'codes') FROM hashindex.index i"
     )
     assert operations.repair(index).done == (
         "dropped table hashindex.items_idx_staged, which a run had left",
@@ -411,13 +438,7 @@ def test_unseen_writes_are_recorded_until_compared(index, monkeypatch):
         connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id > 290")
         with pytest.raises(ZeroDivisionError):
             operations.repair(index)
-    said = connection.execute(
-        "SELECT DISTINCT obj_description(oid, 'pg_trigger') FROM pg_trigger "
-        "WHERE tgrelid = 'items'::regclass"
-    ).fetchall()
-    assert said == [
-        ("codes are to be compared with fresh ones: pg-hashindex index repair items_idx",)
-    ]
+    assert "codes have not been compared" in findings(index)["triggers"].detail
     assert operations.repair(index).done == (
         "removed 9 codes that were not those of their rows",
         "encoded 9 rows",

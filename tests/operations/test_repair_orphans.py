@@ -43,19 +43,6 @@ def test_parts_of_indexes_are_not_orphans(connection, indexes):
     assert contents(connection) == before
 
 
-def test_the_functions_of_an_index_on_a_distributed_table(connection):
-    for name, made in (("encode_gone", "code"), ("project_gone", "projection")):
-        connection.execute(
-            f"CREATE FUNCTION hashindex.{name}(vector) RETURNS int LANGUAGE sql AS 'SELECT 1';"
-            f"COMMENT ON FUNCTION hashindex.{name} IS "
-            f"'index gone: {made} of a vector by its model'".encode()
-        )
-    assert drop_orphans(connection) == [
-        Orphan("function", "hashindex.encode_gone(public.vector)"),
-        Orphan("function", "hashindex.project_gone(public.vector)"),
-    ]
-
-
 def test_objects_of_indexes_whose_rows_were_deleted(connection, items, model):
     kept = create(connection, "kept")
     before = contents(connection)
