@@ -1,24 +1,21 @@
-"""Compare indexes with landmarks on a Citus cluster with the exact query: search, build, writes.
+"""Compare a learned code in pgvector's HNSW on a Citus cluster with the exact query.
 
-    python benchmarks/citus.py postgresql://.../empty --rows 1000000 --shards 0 8 --workers 2
-    python benchmarks/tables.py
+    python benchmarks/citus.py postgresql://.../empty --rows 300000 --shards 8 --workers 2
 
-It needs a database of its own on the coordinator; committed figures are of servers with
-``shared_buffers = 1GB`` and ``jit = off``. A run measures one table after the other, each of as
-many shards as ``--shards`` says on the first ``--workers`` workers; with 0 it is a plain table on
-the coordinator, which has landmarks in the same way. With ``--tenants`` rows belong to as many
-tenants, the table is distributed by these, and searches are within one. Each step is saved as soon
-as it is measured, and a step that is there is not repeated unless ``--again`` says so; a run that
-was cut off is run again. The table is dropped after the last step.
+It needs a database of its own on the coordinator. A run measures one table after the other, each
+of as many shards as ``--shards`` says on the first ``--workers`` workers; with 0 it is a plain
+table on the coordinator. Each step is saved as soon as it is measured, and a step that is there is
+not repeated unless ``--again`` says so; a run that was cut off is run again. The table is dropped
+after the last step.
 
 load
     COPY of all rows by 1,000, of 10,000 more by INSERT of 1,000 rows a statement, and of 1,000 more
     one by one.
 build
-    From ``index create`` to the first search; and bytes.
+    CREATE INDEX over a function of a thermometer model.
 exact, search
-    The nearest ten of 100 queries, and the same by landmarks with several numbers of probes. Ties
-    count as correct.
+    The nearest ten of 100 queries, and the same by codes with several values of ``hnsw.ef_search``.
+    Ties count as correct.
 writes
     As "load", with the index: 10,000 rows by COPY, as many by INSERT, and 1,000 one by one.
 
@@ -28,7 +25,7 @@ Rows are normalise(x_i + 0.35 (x_j - x_k)) of packages, made block by block from
 import argparse
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -41,12 +38,13 @@ from retrieval_server import copy_rows
 from pg_hashindex import schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.statements import one_row
-from pg_hashindex.errors import UnknownIndexError, UnknownModelError
-from pg_hashindex.hashers import ITQ
-from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.errors import UnknownModelError
+from pg_hashindex.hashers import Thermometer
+from pg_hashindex.models import functions
 from pg_hashindex.quality.measuring import Answers, ask
 
 OUTPUT = RESULTS / "citus.json"
+MODEL = "texts"
 QUERIES, WRITTEN, BATCH, SAMPLE = 100, 10_000, 1_000, 8_000
 SINGLES, WARM_UP = 1_000, 100
 STEPS = ("load", "build", "exact", "search", "writes")
@@ -83,10 +81,8 @@ class Run:
         self.connection, self.rows = connection, Rows()
         self.n, self.shards = arguments.rows, shards
         self.workers = arguments.workers if self.shards else 0
-        self.tenants = arguments.tenants
-        self.probes, self.candidates = arguments.probes, arguments.candidates
-        self.table = f"items_{self.n}_{self.shards}_{self.workers}_{self.tenants}"
-        self.name = f"{self.table}_idx"
+        self.efforts, self.candidates = arguments.efforts, arguments.candidates
+        self.table = f"items_{self.n}_{self.shards}_{self.workers}"
         self.queries = [Vector(row) for row in self.rows.block(_ASKED, QUERIES)]
         self.truth: Answers | None = None
 
@@ -94,62 +90,51 @@ class Run:
 
     def load(self) -> dict[str, Any]:
         self._execute(f"DROP TABLE IF EXISTS {self.table} CASCADE")
-        self._execute(
-            f"CREATE TABLE {self.table} (tenant integer DEFAULT 0, id bigint, "
-            f"embedding vector(384), PRIMARY KEY ({'tenant, id' if self.tenants else 'id'}))"
-        )
+        self._execute(f"CREATE TABLE {self.table} (id bigint PRIMARY KEY, embedding vector(384))")
         if self.shards:
             with self._only_workers():
                 self._execute(
-                    f"SELECT create_distributed_table('{self.table}', "
-                    f"'{'tenant' if self.tenants else 'id'}', "
+                    f"SELECT create_distributed_table('{self.table}', 'id', "
                     f"shard_count => {self.shards}, colocate_with => 'none')"
                 )
         copied = self._timed(self._copy, self.rows.blocks(self.n), 1)
         return {"copy": copied, "insert": self._more(self._insert), "single": self._singles()}
 
     def build(self) -> dict[str, Any]:
-        self._drop_index()
         try:
-            store.describe(self.connection, "itq")
+            store.describe(self.connection, MODEL)
         except UnknownModelError:
-            model = ITQ(n_bits=256, normalize="l2", random_state=0).fit(self.rows.block(0, SAMPLE))
-            store.save(self.connection, model.to_model("itq", cuts=3, metric="cosine"))
+            model = Thermometer(normalize="l2").fit(self.rows.block(0, SAMPLE))
+            store.save(self.connection, model.to_model(MODEL, metric="cosine"))
+        functions.create(self.connection, MODEL)
+        self._execute(f"DROP INDEX IF EXISTS {self.table}_codes")
         began = time.monotonic()
-        HashIndex.create(
-            self.connection, self.name, table=self.table, column="embedding", model="itq",
-            access="landmarks", tenant="tenant" if self.tenants else None,
-        ).encode()  # fmt: skip
+        self._execute(
+            f"CREATE INDEX {self.table}_codes ON {self.table} USING hnsw "
+            f"(({self._code()}) bit_hamming_ops) WITH (ef_construction = 128)"
+        )
         seconds = time.monotonic() - began
         self._execute(f"ANALYZE {self.table}")
-        index = HashIndex.open(self.connection, self.name)
-        summary, lists = index.summary(), index.lists()
-        copies = 1
-        if self.shards:
-            nodes = "SELECT count(*) FROM pg_dist_node WHERE isactive"
-            (copies,) = one_row(self.connection, nodes)
-        return {
-            "seconds": round(seconds, 1),
-            "code_bytes": summary.code_bytes,
-            # On each node.
-            "landmark_bytes": summary.access_bytes // copies,
-            "vector_bytes": summary.vector_bytes,
-            "landmarks": 0 if lists is None else lists.landmarks,
-        }
+        return {"seconds": round(seconds, 1)}
 
     def exact(self) -> dict[str, Any]:
         return self._shown(self._truth())
 
     def search(self) -> dict[str, Any]:
         truth, found = self._truth(), {}
-        within = ", tenant => %s" if self.tenants else ""
-        for probes in self.probes:
-            answers = self._ask(
-                f'SELECT id, distance FROM hashindex."search_{self.name}"'
-                f"(%s, 10, {self.candidates}, {probes}{within})"
-            )
+        for effort in self.efforts:
+            with self.connection.transaction():
+                # Citus sends settings of a transaction to the workers.
+                self._execute("SET LOCAL citus.propagate_set_commands TO 'local'")
+                self._execute(f"SET LOCAL hnsw.ef_search = {effort}")
+                answers = self._ask(
+                    "SELECT id, embedding <=> %(query)s AS d FROM ("
+                    f"SELECT id, embedding FROM {self.table} ORDER BY {self._code()} <~> "
+                    f"(SELECT hashindex.code_{MODEL}(%(query)s)) LIMIT {self.candidates}"
+                    ") c ORDER BY d LIMIT 10"
+                )
             recall = {"recall": round(answers.recall(truth, 10), 4)}
-            found[str(probes)] = self._shown(answers) | recall
+            found[str(effort)] = self._shown(answers) | recall
         return found
 
     def writes(self) -> dict[str, Any]:
@@ -160,7 +145,6 @@ class Run:
         }
 
     def drop(self) -> None:
-        self._drop_index()
         self._execute(f"DROP TABLE IF EXISTS {self.table}")
 
     # Parts ---------------------------------------------------------------------------------------
@@ -171,9 +155,9 @@ class Run:
     def _execute(self, statement: str, values: list[Any] | None = None) -> None:
         self.connection.execute(statement.encode(), values)
 
-    def _drop_index(self) -> None:
-        with suppress(UnknownIndexError):
-            HashIndex.open(self.connection, self.name).drop()
+    def _code(self) -> str:
+        model = store.describe(self.connection, MODEL)
+        return f"hashindex.code_{MODEL}(embedding)::bit({model.n_bits})"
 
     @contextmanager
     def _only_workers(self) -> Iterator[None]:
@@ -191,20 +175,17 @@ class Run:
 
     def _truth(self) -> Answers:
         if self.truth is None:
-            within = "WHERE tenant = %s" if self.tenants else ""
-            nearest = (
-                f"SELECT id, embedding <=> %s AS d FROM {self.table} {within} ORDER BY d LIMIT 10"
+            self.truth = self._ask(
+                f"SELECT id, embedding <=> %(query)s AS d FROM {self.table} ORDER BY d + 0 LIMIT 10"
             )
-            self.truth = self._ask(nearest)
         return self.truth
 
     def _ask(self, statement: str) -> Answers:
         return ask(
-            lambda query: self.connection.execute(statement.encode(), list(query)).fetchall(),
-            [
-                (query, n % self.tenants) if self.tenants else (query,)
-                for n, query in enumerate(self.queries)
-            ],
+            lambda query: self.connection.execute(
+                statement.encode(), {"query": query[0]}
+            ).fetchall(),
+            [(query,) for query in self.queries],
             warm_up=20,
         )
 
@@ -212,20 +193,13 @@ class Run:
         return {"p50_ms": round(answers.p50_ms, 2), "p95_ms": round(answers.p95_ms, 2)}
 
     def _copy(self, first: int, rows: NDArray[np.float32]) -> None:
-        copy_rows(self.connection, self.table, self._numbered(first, rows), ["tenant"])
+        copy_rows(self.connection, self.table, enumerate(rows, first))
 
     def _insert(self, first: int, rows: NDArray[np.float32]) -> None:
-        values = ", ".join(["(%s, %s, %s)"] * len(rows))
-        statement = f"INSERT INTO {self.table} (id, tenant, embedding) VALUES {values}"
-        numbered = self._numbered(first, rows)
-        self._execute(statement, [value for n, t, row in numbered for value in (n, t, Vector(row))])
-
-    def _numbered(
-        self, first: int, rows: NDArray[np.float32]
-    ) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
-        """Yield rows with their keys and tenants."""
-        for n, row in enumerate(rows, first):
-            yield n, n % max(1, self.tenants), row
+        values = ", ".join(["(%s, %s)"] * len(rows))
+        statement = f"INSERT INTO {self.table} (id, embedding) VALUES {values}"
+        numbered = enumerate(rows, first)
+        self._execute(statement, [value for n, row in numbered for value in (n, Vector(row))])
 
     def _timed(
         self,
@@ -264,7 +238,7 @@ class Run:
 
 def measure(run: Run, report: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Take the steps of a table that are missing, and save each."""
-    place = {"rows": run.n, "shards": run.shards, "workers": run.workers, "tenants": run.tenants}
+    place = {"rows": run.n, "shards": run.shards, "workers": run.workers}
     found = [e for e in report["results"] if e.items() >= place.items()]
     entry = found[0] if found else dict(place)
     if not found:
@@ -288,13 +262,12 @@ def measure(run: Run, report: dict[str, Any], arguments: argparse.Namespace) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--shards", type=int, nargs="+", default=[0, 8], help="0: a plain table")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--tenants", type=int, default=0, help="0: the key distributes rows")
     parser.add_argument("--again", action="store_true", help="measure steps that are there too")
-    parser.add_argument("--probes", type=int, nargs="+", default=[8, 12, 16, 24, 32, 64, 112])
-    parser.add_argument("--candidates", type=int, default=50)
+    parser.add_argument("--efforts", type=int, nargs="+", default=[10, 20, 30, 40, 60, 100])
+    parser.add_argument("--candidates", type=int, default=40)
     parser.add_argument("--output", type=type(OUTPUT), default=OUTPUT)
     arguments = parser.parse_args()
     engine = create_engine(arguments.url)

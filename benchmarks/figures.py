@@ -115,18 +115,6 @@ def _scale() -> list[Part]:
     ]
 
 
-def _citus() -> list[Part]:
-    tables = {
-        "300k": "--rows 300000 --shards 0 2 4 8",
-        "1m": "--rows 1000000 --shards 0 8",
-        "tenants": "--rows 300000 --shards 0 8 --tenants 20",
-    }
-    return [
-        Part(f"citus {name}", f"citus.py CITUS_URL {options}", "citus", first="--again")
-        for name, options in tables.items()
-    ]
-
-
 PARTS: list[Part] = [
     *_memory("synthetic-300k"),
     Part("functions", "functions.py", "functions_synthetic-300k", first="--again"),
@@ -138,7 +126,7 @@ PARTS: list[Part] = [
     *_simple("tenants", "writes", "jobs", "dimensions", "cuts", "faiss_codes", "hybrid"),
     *_simple("learned_codes", "near_duplicates", "packages", "sizing", "start", "reliability"),
     *_scale(),
-    *_citus(),
+    Part("citus", "citus.py CITUS_URL --shards 0 8", "citus", first="--again"),
     Part("ann-benchmarks", "ann_benchmarks/run.py ANN_BENCHMARKS", "ann_benchmarks"),
     Part("vectordbbench", "vectordbbench/run.py", "vectordbbench"),
     *(Part(name, f"papers.py {name}", name) for name in ("hashing", "presets", "defaults")),

@@ -42,10 +42,6 @@ BESIDE = {
     "hnsw-code": "learned code in HNSW",
     "ours": "index of pg_hashindex",
 }
-CITUS_WRITES = {"copy": "COPY", "insert": "INSERT", "single": "one by one"}
-# Rows and workers of 16 cores to extrapolate to; bytes of the building client for a row, which has
-# one landmark of 4,096 bytes for 20 rows.
-CITUS_SIZES, CITUS_CORES, CITUS_CLIENT = ((10**8, 4), (3 * 10**8, 8), (10**9, 16)), 16, 4_096 / 20
 RETRIEVAL = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
 
 
@@ -490,79 +486,6 @@ def dimensions_note() -> str:
     return f"Of {rows:,} rows and {found['machine']['cpus']} cores{said}."
 
 
-def citus_entries() -> list[Record]:
-    """Return what was measured whole, the most rows first."""
-    found = [entry for entry in read("citus").get("results", []) if "writes" in entry]
-    return sorted(found, key=lambda e: (-e["rows"], e.get("tenants", 0), e["workers"], e["shards"]))
-
-
-def citus_reaching(entry: Record) -> Record:
-    """Return the search of the fewest probes that has recall .95, or else the best recall."""
-    searches = [entry["search"][probes] for probes in sorted(entry["search"], key=int)]
-    return next((search for search in searches if search["recall"] >= 0.95), searches[-1])
-
-
-def citus() -> str:
-    lines = []
-    for entry in citus_entries():
-        if entry["shards"] not in (0, 8):
-            continue
-        search = citus_reaching(entry)
-        many = "s" if entry["shards"] > 1 else ""
-        shards = f"{entry['shards']} shard{many} on {entry['workers']}"
-        within = f", within one of {entry['tenants']} tenants" if entry.get("tenants") else ""
-        lines.append(
-            [
-                f"{entry['rows']:,}, {shards if entry['shards'] else 'plain'}{within}",
-                f"{entry['exact']['p50_ms']:.0f}",
-                f"{search['p50_ms']:.1f} at {search['recall']:.3f}",
-                f"{entry['build']['seconds']:.0f}",
-                *(f"{entry['load'][how]:,} / {entry['writes'][how]:,}" for how in CITUS_WRITES),
-            ]
-        )
-    head = ["rows, shards on workers", "exact p50, ms", "landmarks p50, ms", "build, s"]
-    writes = (f"{how}, rows a second: without / with the index" for how in CITUS_WRITES.values())
-    return table([*head, *writes], lines) if lines else NOT_YET
-
-
-def citus_sizes() -> str:
-    """Extrapolate from the most rows that were measured at several numbers of shards."""
-    found = [e for e in citus_entries() if e["shards"] and not e.get("tenants")]
-    spread = [e for e in found if len({o["shards"] for o in found if o["rows"] == e["rows"]}) > 1]
-    if not spread:
-        return NOT_YET
-    largest = found[0]
-    n, build = largest["rows"], largest["build"]
-    core_seconds = build["seconds"] * read("citus")["machine"]["cpus"] / n
-    same = [entry for entry in spread if entry["rows"] == spread[0]["rows"]]
-    # The same landmarks for each, so that the shards alone differ.
-    times = [entry["search"]["32"]["p50_ms"] for entry in same]
-    slope, start = np.polyfit([entry["shards"] for entry in same], times, 1)
-    lines = []
-    for rows, workers in CITUS_SIZES:
-        shards = 2 * workers
-        a_node, whole = rows / workers / n / 1e9, rows / n / 1e9
-        lines.append(
-            [
-                f"{rows / 1e6:,.0f} million",
-                str(workers),
-                str(shards),
-                f"{a_node * build['code_bytes'] + whole * build['landmark_bytes']:.0f}",
-                f"{a_node * build['vector_bytes']:.0f}",
-                f"{rows * core_seconds / (workers * CITUS_CORES) / 3600:.1f}",
-                f"{rows * CITUS_CLIENT / 1e9:.0f}",
-                f"{start + slope * shards:.0f}",
-            ]
-        )
-    head = ["rows", "workers", "shards", "memory of a worker, GB", "vectors of a worker, GB"]
-    head += ["build, hours", "memory of the building client, GB", "search p50, ms"]
-    fitted = f"Here a = {start:.1f} ms and b = {round(slope, 2) + 0.0:.2f} ms a shard"
-    costs = f"building takes {1e3 * core_seconds:.2f} ms of a core for a row"
-    code, landmarks = (f"{build[part] / n:.0f}" for part in ("code_bytes", "landmark_bytes"))
-    stored = f"a row's code {code} bytes on its node, and its part of the landmarks {landmarks}"
-    return f"{table(head, lines)}\n\n{fitted}, {costs}, {stored} on each."
-
-
 def scale() -> str:
     """All that was measured of a million rows and more."""
     whole = read("scale")
@@ -643,8 +566,6 @@ TABLES = {
     ),
     "ann-benchmarks": ann_benchmarks,
     "vectordbbench": vectordbbench,
-    "citus": citus,
-    "citus-sizes": citus_sizes,
     "reference": reference_rows,
     "function-graphs": function_graphs,
     "function-prices": function_prices,

@@ -10,18 +10,18 @@ from typing import Any
 import click
 
 from pg_hashindex import schema
-from pg_hashindex.db.citus import is_sharded, refuse_unsuitable
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import OPTIONS, checked_options
+from pg_hashindex.models.functions import candidates_for
 from pg_hashindex.models.model import Metric
 from pg_hashindex.models.store import StoredModel
 from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality import quickstart as steps
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
-from pg_hashindex.quality.doctor_findings import Diagnosis
+from pg_hashindex.quality.doctor_findings import DISTRIBUTED, Diagnosis
 
 from ._index_options import index_options
 from ._shared import (
@@ -42,6 +42,8 @@ from ._shared import (
     trusted,
 )
 
+# Answers that are searched for.
+_K = 10
 _QUERIES = 100
 # Options that an index of pg_hashindex alone has.
 _OF_INDEX = [one for one, option in OPTIONS.items() if option.columns and one != "key_columns"]
@@ -103,7 +105,6 @@ def quickstart(
     with connected(database_url) as connection:
         steps.refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
-        refuse_unsuitable(connection, table)
         name = name or steps.default_name(found)
         options = checked_options(name, given | {"metric": metric})
         key = options.get("key_columns")
@@ -121,8 +122,7 @@ def quickstart(
             bits = steps.graph_bits(found.table.dimension)
             asked = {"--as": kind == "index", **for_index, "--writes": writes}
             needs = [option for option, value in asked.items() if value]
-            sharded = is_sharded(connection, found.table.name)
-            chosen, why = advice.choose(found, bits, model, needs, sharded)
+            chosen, why = advice.choose(found, bits, model, needs)
         steps.refuse_rights(connection, found, key, chosen)
         model = steps.find_model(connection, found, name, chosen)
         distance: Metric = metric or usual_metric(i.metric for i in found.indexes)
@@ -195,9 +195,27 @@ def _make_graph(
         system, graph = steps.make_graph(connection, watcher, found, model, memory, jobs)
     if complete:
         note(f"index {graph.name} is up to date")
+    how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
+    undo = f"""
+Undo all of it:
+
+  DROP INDEX {how}{graph.name};   -- in psql
+  pg-hashindex model drop {shlex.quote(f"{model.name}:{model.version}")}
+  pg-hashindex schema downgrade --yes   # where no other index or model is kept"""
+    if found.table.kind == DISTRIBUTED:
+        example = system.example(_K, system.setting(candidates_for(_K)))
+        echo(f"\nSearch, with your query's vector as $1:\n\n{indent(example, '  ')}\n{undo}")
+        note("it was not measured: Citus searches in shards, and the doctor measures one of them")
+        return False
     with progress(f"measuring index {graph.name}"):
         seen = diagnose(
-            connection, table, column, sample=_QUERIES, metric=model.metric, only=graph.name
+            connection,
+            table,
+            column,
+            k=_K,
+            sample=_QUERIES,
+            metric=model.metric,
+            only=graph.name,
         )
     for left_out in seen.notes:
         note(left_out)
@@ -207,18 +225,12 @@ def _make_graph(
     exact = seen.scopes[0]
     times = exact.p50_ms, exact.p95_ms
     print_measured(seen.points, seen.k, {"hnsw.ef_search and LIMIT": "value"}, times)
-    how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
     point, reached = advice.choose_setting(seen.points, recall)
     echo(f"""
 Search, with your query's vector as $1; this finds {point.recall:.1%} in {point.p50_ms:.3g} ms:
 
 {indent(system.example(seen.k, system.setting(point.value)), "  ")}
-
-Undo all of it:
-
-  DROP INDEX {how}{graph.name};   -- in psql
-  pg-hashindex model drop {shlex.quote(f"{model.name}:{model.version}")}
-  pg-hashindex schema downgrade --yes   # where no other index or model is kept""")
+{undo}""")
     if not reached:
         note(f"recall {recall:g} is not reached: {point.value} candidates find {point.recall:.3g}")
         note("to reach it: drop it as above, and make an index by --as index")

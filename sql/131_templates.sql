@@ -131,10 +131,7 @@ AS $$
 DECLARE
     parts jsonb := hashindex._parts(i);
     in_python boolean := hashindex._encoded_in_python(i);
-    distributed boolean := hashindex._is_distributed(i);
     base text := format('%I.%I', i.schema_name, i.table_name);
-    -- Values by which the search of a distributed table asks its shards.
-    searched_shards jsonb := '{"shards": false}';
     mark text := format('index %s: ', i.name);
     from_python text := CASE WHEN in_python THEN '; query_code is the query''s code, from Python' ELSE '' END;
 BEGIN
@@ -143,18 +140,10 @@ BEGIN
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
     WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
       AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
-    IF distributed THEN
-        PERFORM hashindex._tell_nodes(i);
-        PERFORM hashindex._create_function('shards_project', parts, mark || 'projection of a vector by its model');
-        PERFORM hashindex._create_function('shards_encode', parts, mark || 'code of a vector by its model');
-        searched_shards := hashindex._create_shard_functions(i, parts);
-    ELSE
-        PERFORM hashindex._create_function(parts ->> 'refresher', parts, mark || 'makes the codes of keys what the table says');
-    END IF;
+    PERFORM hashindex._create_function(parts ->> 'refresher', parts, mark || 'makes the codes of keys what the table says');
     IF NOT hashindex._is_logged_for(i) THEN
         PERFORM hashindex._create_function(
-            CASE WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
-            mark || CASE WHEN in_python
+            'sync_table', parts, mark || CASE WHEN in_python
                 THEN format('trigger: takes away the codes of rows that change, so that pg-hashindex index '
                             'encode %s finds them; the model is evaluated in Python', i.name)
                 ELSE 'trigger: keeps the codes fresh' END
@@ -166,7 +155,7 @@ BEGIN
         'candidates', parts,
         format('%skeys of the n rows of %s whose codes are nearest to the query%s', mark, base, from_python)
     );
-    PERFORM hashindex._create_function('search', parts || searched_shards, format('%snearest rows of %s%s', mark, base, from_python));
+    PERFORM hashindex._create_function('search', parts, format('%snearest rows of %s%s', mark, base, from_python));
     PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
 END
 $$;

@@ -28,9 +28,7 @@ BEGIN
         'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
         'read', ARRAY(SELECT r.name FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY r(name, n) GROUP BY r.name ORDER BY min(r.n)),
         -- Whether the key has several columns; its type as one value, and its text of row b.
-        'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns),
-        -- Whether Citus distributes the table.
-        'distributed', hashindex._is_distributed(i)
+        'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns)
     );
     -- That row b may have a code: a tenant that is too long for an index has none. And that it may have one and has none.
     parts := parts || jsonb_build_object('fits', hashindex._fill('{if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}', parts));
@@ -58,17 +56,17 @@ BEGIN
            ), '' ORDER BY k.n), '') AS values,
            coalesce(string_agg(format(' AND %s.%I = ANY (hashindex_part_%s)', parts ->> 'table', k.name, k.n), '' ORDER BY k.n), '') AS condition
     INTO dividing FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY k(name, type, n)
-    WHERE several AND (k.name = (hashindex._distribution_of(base)).column_name OR EXISTS (
+    WHERE several AND EXISTS (
         SELECT FROM hashindex._parts_of(base) t JOIN pg_partitioned_table d ON d.partrelid = t.part
         JOIN pg_attribute a ON a.attrelid = t.part AND a.attnum = ANY (d.partattrs::smallint[])
         WHERE a.attname = k.name
-    ));
+    );
     RETURN jsonb_build_object(
         -- Columns of an answer, with their types; and its key, from the text a.id.
         'answer', named.answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         -- The key of an updated row. A row of NULLs is not NULL, so columns are taken one by one.
         'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, parts ->> 'key_type'),
-        -- Key columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
+        -- Key columns by which the table is partitioned: with their values, the partitions that hold no key are left out.
         'part_variables', dividing.variables, 'part_values', dividing.values, 'in_parts', dividing.condition
     );
 END
@@ -81,7 +79,6 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(parts ->> 'table');
-    distributed boolean := parts -> 'distributed';
     partitioned boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p');
 BEGIN
     RETURN jsonb_build_object(
@@ -92,26 +89,19 @@ BEGIN
         'refresher', CASE WHEN hashindex._encoded_in_python(i) THEN 'forget' ELSE 'refresh' END,
         -- Defaults of candidates and probes; whether candidates are looked for in lists.
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'lists', i.access = 'landmarks',
-        -- Plans of the candidates, and of the exact distances. A plan that knows the keys leaves out the partitions that hold none of them.
-        'plans', CASE WHEN distributed THEN 'auto' ELSE 'force_generic_plan' END,
-        'table_plans', CASE WHEN distributed THEN 'auto' WHEN partitioned THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
+        -- Plans of the exact distances. A plan that knows the keys leaves out the partitions that hold none of them.
+        'table_plans', CASE WHEN partitioned THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
         -- There is no bitmap over keys of several columns.
-        'table_indexscan', CASE WHEN distributed OR partitioned OR cardinality(i.key_columns) > 1 THEN 'on' ELSE 'off' END,
-        -- Whether the table has partitions, and whether it has parts of some kind, which a tenant may choose.
-        'partitioned', partitioned, 'divided', distributed OR partitioned,
+        'table_indexscan', CASE WHEN partitioned OR cardinality(i.key_columns) > 1 THEN 'on' ELSE 'off' END,
+        'partitioned', partitioned,
         -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance.
         'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
         'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         -- The type of the copies of tenants.
         'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END,
-        -- Whether tenants may have no landmarks. Where their codes are in shards, looking for them would be one more round trip.
-        'small_tenants', i.landmark_table IS NOT NULL AND i.tenant_column IS NOT NULL AND NOT distributed,
-        -- A table that is distributed by its tenants has the codes of one in one shard, by this column of them.
-        'tenant_shard', (
-            SELECT quote_ident(k.kept) FROM unnest(i.key_columns, hashindex._code_keys(i)) k(name, kept)
-            WHERE k.name = i.tenant_column AND k.name = (hashindex._distribution_of(base)).column_name
-        )
+        -- Whether tenants may have no landmarks.
+        'small_tenants', i.landmark_table IS NOT NULL AND i.tenant_column IS NOT NULL
     );
 END
 $$;
@@ -122,9 +112,6 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    -- A node of a Citus cluster has other oids.
-    trusted text[] := CASE WHEN (parts -> 'distributed')::boolean THEN ARRAY(SELECT regexp_replace(t, '^[0-9]+', '') FROM unnest(i.trusted_owners) t)
-        ELSE i.trusted_owners END;
     types record;
     -- Conditions on row x of the catalog, of which the last is also on a trigger t.
     conditions jsonb := parts || jsonb_build_object(
@@ -167,26 +154,24 @@ BEGIN
         -- Whether written rows n have other types than the index keeps, and whether their values fit into those.
         'types_differ', types.differ, 'as_kept', types.kept,
         -- Owners that the administrator trusts; an error if the table has others.
-        'trusted', format('%L, %L', trusted, hashindex._read_columns(i)),
+        'trusted', format('%L, %L', i.trusted_owners, hashindex._read_columns(i)),
         'require_trust', format(
-            'hashindex._require_trust(%L, %L, %L, %L, %L)', i.schema_name, i.table_name, trusted, hashindex._read_columns(i),
+            'hashindex._require_trust(%L, %L, %L, %L, %L)', i.schema_name, i.table_name, i.trusted_owners, hashindex._read_columns(i),
             coalesce(i.swap_of, i.name)
         ),
         -- Whether the codes are complete for this snapshot, are of this table, and were not dropped by a build.
-        'codes_are_seen', hashindex._fill('EXISTS (SELECT FROM hashindex.{if distributed}node_{end distributed}index x WHERE {seen})', conditions),
-        'codes_are_kept', hashindex._fill('{if distributed}true{else distributed}EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = {index} AND {kept}){end distributed}', conditions),
+        'codes_are_seen', hashindex._fill('EXISTS (SELECT FROM hashindex.index x WHERE {seen})', conditions),
+        'codes_are_kept', hashindex._fill('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = {index} AND {kept})', conditions),
         'codes_are_there', hashindex._fill('(to_regclass({code_table_literal}) IS NOT NULL AND {lists_are_there})', conditions),
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
         -- are younger than the snapshot, or belong to another table. A role that may not read the tenants has the codes, but not their
         -- copies of tenants. A build drops tables that a search under way may still look for.
         'codes_are_hidden', hashindex._fill(
-            $hidden${if distributed}row_security_active({table_literal})
-            OR has_column_privilege(to_regclass({code_table_literal}), '{secret}', 'SELECT') IS NOT TRUE
-            OR NOT EXISTS (SELECT FROM hashindex.node_index x WHERE {seen}){else distributed}{if tenant}(row_security_active({table_literal}) OR row_security_active(to_regclass({code_table_literal})))
+            $hidden${if tenant}(row_security_active({table_literal}) OR row_security_active(to_regclass({code_table_literal})))
             AND hashindex._rows_are_hidden({table_literal}, {code_table_literal}){else tenant}row_security_active({table_literal}){end tenant}
             OR has_column_privilege(to_regclass({code_table_literal}), '{secret}', 'SELECT') IS NOT TRUE
             OR NOT {lists_are_there}
-            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE {seen} AND {kept}){end distributed}$hidden$, conditions
+            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE {seen} AND {kept})$hidden$, conditions
         )
     );
 END
@@ -200,10 +185,9 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     in_python boolean := used.network IS NOT NULL;
-    distributed boolean := parts -> 'distributed';
     u text[] := ARRAY(SELECT format('u%s', n) FROM generate_series(1, 5) n);
     arguments text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 5) n);
-    layers text := format(CASE WHEN distributed THEN 'hashindex._node_layers_of(%s)' ELSE 'hashindex._layers_of(%s)' END, used.id);
+    layers text := format('hashindex._layers_of(%s)', used.id);
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
         ELSE format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection')) END;
 BEGIN
@@ -230,7 +214,7 @@ BEGIN
         -- The distance of code c to those of the query, which are variables or arguments; and a rougher one, if the finer is costly.
         'distance', hashindex._code_order(i.ranking, 'c.code', u, false),
         'distance_of_arguments', hashindex._code_order(i.ranking, 'c.code', arguments, false),
-        'rough_distance', CASE WHEN i.ranking <> 'hamming' AND NOT distributed THEN hashindex._code_order(i.ranking, 'c.code', u, true) END,
+        'rough_distance', CASE WHEN i.ranking <> 'hamming' THEN hashindex._code_order(i.ranking, 'c.code', u, true) END,
         -- Columns beside the codes, by the names that filters know them by.
         'kept_columns', coalesce((
             SELECT string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n)
@@ -269,8 +253,7 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     projections integer := hashindex._list_projections(used, i.metric);
-    n_landmarks real := CASE WHEN (parts -> 'distributed')::boolean THEN hashindex._rows_of_copy(to_regclass(nullif(parts ->> 'landmarks', '')))
-        ELSE (SELECT c.reltuples FROM pg_class c WHERE c.oid = to_regclass(nullif(parts ->> 'landmarks', ''))) END;
+    n_landmarks real := c.reltuples FROM pg_class c WHERE c.oid = to_regclass(nullif(parts ->> 'landmarks', ''));
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
     point text := CASE WHEN projections > 0 OR i.metric = 'l2' THEN 'CASE WHEN {ext}.vector_norm({v}) < 65504 THEN {v} ELSE {ext}.l2_normalize({v}) END::{ext}.halfvec({numbers})'
         ELSE '{ext}.l2_normalize({v})::{ext}.halfvec({numbers})' END;
@@ -295,8 +278,7 @@ BEGIN
             'AND o.leader = o.landmark ORDER BY o.centre OPERATOR({ext}.<->) {row_point} LIMIT 8)){end tenant} '
             'ORDER BY l.centre OPERATOR({ext}.<->) {row_point} LIMIT 1)', row_parts
         ) END,
-        -- Landmarks l that may be the row r's, and codes c that are to have one and have none.
-        'among_landmarks', CASE WHEN i.tenant_column IS NOT NULL THEN ' l WHERE l.tenant = r.filter_1' ELSE ' l' END,
+        -- Codes c that are to have a landmark and have none.
         'is_unlisted', hashindex._fill(
             'c.landmark IS NULL{if tenant} AND EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = c.filter_1){end tenant}', parts
         ),
@@ -368,31 +350,15 @@ BEGIN
 END
 $$;
 
--- All of these values, those of shards, and statements that stand in several functions.
+-- All of these values.
 CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     parts jsonb := hashindex._name_parts(i);
-    versions hashindex.index[];
 BEGIN
     parts := parts || hashindex._key_parts(i, parts) || hashindex._search_parts(i, parts);
-    parts := parts || hashindex._rights_parts(i, parts) || hashindex._code_parts(i, parts) || hashindex._list_parts(i, parts) || hashindex._change_parts(i);
-    IF (parts -> 'distributed')::boolean THEN
-        versions := hashindex._written_versions(i);
-        parts := parts || jsonb_build_object(
-            -- Functions that encode and project a vector on any node.
-            'encode', format('hashindex.%I', 'encode_' || i.storage), 'project', format('hashindex.%I', 'project_' || i.storage),
-            -- Tables that triggers write, of the codes in use and of those that are built; and their landmarks.
-            'all_code_tables', (SELECT string_agg(format('hashindex.%I', v.code_table), ', ') FROM unnest(versions) v),
-            'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', v.code_table) FROM unnest(versions) v)::text),
-            'landmark_tables', quote_literal(ARRAY(SELECT 'hashindex.' || quote_ident(v.landmark_table) FROM unnest(versions) v)::text)
-        );
-    END IF;
-    RETURN parts || jsonb_build_object(
-        'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts || '{"tenant_argument": "$7"}'),
-        'refresh_codes', hashindex._fill(hashindex._template('refresh_codes'), parts)
-    );
+    RETURN parts || hashindex._rights_parts(i, parts) || hashindex._code_parts(i, parts) || hashindex._list_parts(i, parts) || hashindex._change_parts(i);
 END
 $$;

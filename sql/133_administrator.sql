@@ -80,7 +80,7 @@ BEGIN
     IF grants IS NOT NULL THEN
         RAISE EXCEPTION 'the administrator % may not keep an index of table %', administrator, base
             USING ERRCODE = 'insufficient_privilege', HINT = 'Have the owner of the table run: ' || grants;
-    ELSIF NOT hashindex._is_distributed(i) AND hashindex._is_hidden(base) THEN
+    ELSIF hashindex._is_hidden(base) THEN
         RAISE EXCEPTION 'row security of % hides rows from role %, which keeps the codes', base, administrator
             USING ERRCODE = 'insufficient_privilege', HINT = format(
                 'Run: ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS;', base, administrator

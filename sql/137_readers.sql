@@ -27,7 +27,7 @@ BEGIN
     RETURN coalesce(CASE
         WHEN hiding = '{}' THEN NULL
         -- Policies of a partition hold for those who name it.
-        WHEN i.tenant_column IS NULL OR hashindex._is_distributed(i) OR hiding <> ARRAY[base] THEN
+        WHEN i.tenant_column IS NULL OR hiding <> ARRAY[base] THEN
             format('row security of %s hides rows, and their codes tell what is in them', base)
         ELSE (
             SELECT format('policy "%s" of %s depends on more than the tenant, and codes tell what is in rows', min(p.polname), base)
@@ -122,12 +122,6 @@ BEGIN
             EXECUTE format('GRANT REFERENCES (code) ON %s TO %s', codes, grantee);
         END IF;
     END IF;
-    -- A query on a shard reads no view, so readers of an index of a distributed table get the layers of all of these.
-    IF to_regclass('hashindex.node_index') IS NOT NULL AND hashindex._is_distributed(i) AND (reads OR NOT EXISTS (
-        SELECT FROM hashindex.index x, hashindex._readers_of(x) r WHERE x.storage <> i.storage AND r.role = _let_read.role AND hashindex._is_distributed(x)
-    )) THEN
-        EXECUTE format(CASE WHEN reads THEN 'GRANT SELECT (layers) ON hashindex.node_index TO %s' ELSE 'REVOKE SELECT (layers) ON hashindex.node_index FROM %s' END, grantee);
-    END IF;
 END
 $$;
 
@@ -220,7 +214,7 @@ BEGIN
         FROM pg_class c CROSS JOIN hashindex._grants_on(c.oid) g
         WHERE g.grantee <> c.relowner AND g.privilege = 'SELECT' AND g.column_name IS NULL AND (
             c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.recall_history}'::regclass[])
-            OR c.oid IN (SELECT o.id FROM hashindex._objects_of(i) o WHERE o.kind = 'table') AND c.relname <> i.storage || '_shards'
+            OR c.oid IN (SELECT o.id FROM hashindex._objects_of(i) o WHERE o.kind = 'table')
                 AND g.role NOT IN (SELECT r.role FROM hashindex._readers_of(i) r)
         )
     ) w(fault, advice)

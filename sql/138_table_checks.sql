@@ -1,5 +1,37 @@
 -- Checks whether a table can be indexed.
 
+-- Whether Citus keeps the rows of a table: in shards, as a copy on each node, or on one node.
+CREATE OR REPLACE FUNCTION hashindex._is_sharded(relation regclass) RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found boolean := to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL;
+BEGIN
+    IF found THEN
+        EXECUTE 'SELECT EXISTS (SELECT FROM pg_dist_partition p WHERE p.logicalrelid = $1)' INTO found USING relation;
+    END IF;
+    RETURN found;
+END
+$$;
+
+-- Refuses a table whose rows Citus keeps: writes to shards fire no trigger of the table. The hint has the statements that serve it.
+CREATE OR REPLACE FUNCTION hashindex._check_local(base regclass, column_name text, used hashindex.model) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF hashindex._is_sharded(base) THEN
+        RAISE EXCEPTION 'Citus distributes table %, and pg_hashindex keeps codes of local tables only', base
+            USING ERRCODE = 'feature_not_supported', HINT = format(
+                'Run: pg-hashindex model functions %s; then make pgvector''s index, which Citus distributes too: '
+                'CREATE INDEX ON %s USING hnsw ((hashindex.%I(%I)::bit(%s)) bit_hamming_ops);',
+                hashindex._shell_word(format('%s:%s', used.name, used.version)), base, hashindex._function_name(used, 'code'), column_name, used.n_bits
+            );
+    END IF;
+END
+$$;
+
 -- Refuses a column whose vectors a model of that dimension cannot take: by its type, and by its rows where that has no dimension. A column
 -- that has codes already is refused by its type alone.
 CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer, by_rows boolean DEFAULT true)
@@ -173,7 +205,6 @@ AS $$
 DECLARE
     wrong text;
     key_index oid;
-    distribution_column text := (hashindex._distribution_of(table_name)).column_name;
 BEGIN
     IF cardinality(wanted) NOT BETWEEN 1 AND current_setting('max_index_keys')::integer THEN
         RAISE EXCEPTION 'a key of % columns is wanted; PostgreSQL has keys of 1 to %', cardinality(wanted), current_setting('max_index_keys')
@@ -204,12 +235,7 @@ BEGIN
       AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE k.names @> wanted AND k.names <@ wanted END
     -- The names as they were given, if two indexes have them.
     ORDER BY k.names = wanted DESC, x.indisprimary DESC, x.indexrelid LIMIT 1;
-    IF key_index IS NULL AND distribution_column IS NOT NULL AND distribution_column <> ALL (coalesce(wanted, '{}')) THEN
-        -- Citus has no unique key without it, so advice to make one would not help.
-        RAISE EXCEPTION 'table % is distributed by "%", and has no key with that column by which codes are found', table_name, distribution_column
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = format('Citus keeps columns unique only together with "%s": add a primary key that has it.', distribution_column);
-    ELSIF key_index IS NULL AND EXISTS (
+    IF key_index IS NULL AND EXISTS (
         SELECT FROM pg_index x CROSS JOIN LATERAL (
             SELECT array_agg(a.attname::text) AS names FROM pg_attribute a WHERE a.attrelid = table_name AND a.attnum = ANY (x.indkey)
         ) k

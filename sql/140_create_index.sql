@@ -24,11 +24,12 @@ BEGIN
         RAISE EXCEPTION '% is NULL', missing
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     END IF;
+    used := hashindex.find_model(model);
+    PERFORM hashindex._check_local(_create_index.table_name, _create_index.column_name, used);
     IF trust_owner IS NOT TRUE THEN
         PERFORM hashindex._check_owners(_create_index.table_name, '{}');
     END IF;
     i.trusted_owners := ARRAY(SELECT DISTINCT u.mark FROM hashindex._untrusted_owners(_create_index.table_name, '{}') u ORDER BY 1);
-    used := hashindex.find_model(model);
     options := hashindex._checked_options(name, used, options);
     i := hashindex._with_options(i, options);
     i.name := _create_index.name;
@@ -55,11 +56,9 @@ BEGIN
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = _create_index.table_name;
     i.column_name := _create_index.column_name;
-    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_vector_column(_create_index.table_name, i.column_name, used.dimension);
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
     FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;
-    PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
     PERFORM hashindex._make_generation(i, used, _create_index.table_name, jsonb_build_object('access', options -> 'access', 'probes', options -> 'probes'));
 END
@@ -98,31 +97,26 @@ BEGIN
     path := path || jsonb_build_object('access', coalesce(path ->> 'access', hashindex._usual_access(i, used)));
     PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);
-    IF hashindex._is_distributed(i) THEN
-        PERFORM hashindex.distribute(i.name);
-        PERFORM hashindex._configure_index(i.name, path);
-    ELSE
-        IF i.swap_of IS NOT NULL THEN
-            PERFORM hashindex._create_log(i, base);
-            PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
-        END IF;
-        -- It makes the functions.
-        PERFORM hashindex._configure_index(i.name, path);
-        IF i.swap_of IS NULL THEN
-            -- The table's owner needs EXECUTE to attach a partition.
-            EXECUTE format(
-                'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.triggers),
-                (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part)
-            );
-            PERFORM hashindex._create_triggers(i, base);
-            PERFORM hashindex._set_readers(i);
-        END IF;
-        -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
-        IF NOT hashindex._encoded_in_python(i) AND current_setting('transaction_isolation') = 'read committed' THEN
-            EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', base, i.column_name) INTO empty;
-            IF empty THEN
-                PERFORM hashindex._mark_encoded(i);
-            END IF;
+    IF i.swap_of IS NOT NULL THEN
+        PERFORM hashindex._create_log(i, base);
+        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
+    END IF;
+    -- It makes the functions.
+    PERFORM hashindex._configure_index(i.name, path);
+    IF i.swap_of IS NULL THEN
+        -- The table's owner needs EXECUTE to attach a partition.
+        EXECUTE format(
+            'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.triggers),
+            (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part)
+        );
+        PERFORM hashindex._create_triggers(i, base);
+        PERFORM hashindex._set_readers(i);
+    END IF;
+    -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
+    IF NOT hashindex._encoded_in_python(i) AND current_setting('transaction_isolation') = 'read committed' THEN
+        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', base, i.column_name) INTO empty;
+        IF empty THEN
+            PERFORM hashindex._mark_encoded(i);
         END IF;
     END IF;
 END
@@ -183,7 +177,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT t.* FROM pg_trigger t
-    WHERE t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers))) AND NOT hashindex._is_shard(t.tgrelid);
+    WHERE t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers)));
 END
 $$;
 

@@ -46,12 +46,8 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET encoded = true
-    WHERE x.name = i.name AND NOT x.encoded AND NOT row_security_active(format('%I.%I', x.schema_name, x.table_name)) RETURNING x.* INTO i;
-    IF FOUND AND hashindex._is_distributed(i) THEN
-        PERFORM hashindex._tell_nodes(i);
-    END IF;
+    WHERE x.name = i.name AND NOT x.encoded AND NOT row_security_active(format('%I.%I', x.schema_name, x.table_name));
 END
 $$;
 
@@ -83,7 +79,6 @@ BEGIN
             coalesce(hashindex._restored_part(i), base), i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index repair %s', coalesce(i.swap_of, i.name));
     END IF;
-    PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = i.name AND starts_with(o.name, 'renew_');
@@ -104,9 +99,6 @@ BEGIN
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN centre SET STORAGE MAIN', later.landmark_table);
     PERFORM hashindex._adopt(i, format('hashindex.%I', later.landmark_table), format('landmarks, which rows of %s are listed under', base));
-    IF hashindex._is_distributed(i) THEN
-        EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', later.landmark_table);
-    END IF;
     RETURN i;
 END
 $$;
@@ -358,7 +350,6 @@ BEGIN
             RETURN false;
         END IF;
     END LOOP;
-    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = i.name AND starts_with(o.name, 'renew_');
     UPDATE hashindex.index x
     SET (code_table, landmark_table, access, building, generation, next_generation, trained_rows, codes_oid)
@@ -521,9 +512,6 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'landmarks are built from all rows, and this transaction does not see rows that others write after it began'
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
-    ELSIF hashindex._is_distributed(i) THEN
-        RAISE EXCEPTION 'index "%" is on a distributed table, which Python builds landmarks for', i.name
-            USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', i.name);
     ELSIF hashindex._is_at_work('access', i.name) OR hashindex._is_at_work('encode', i.name) THEN
         RAISE EXCEPTION 'the codes or the access path of index "%" are being made by another session', i.name
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';

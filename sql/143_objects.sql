@@ -20,7 +20,7 @@ BEGIN
     SELECT 'type', c.relname::text, c.reltype, c.reltype::regtype::text FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'c'
     UNION ALL
     SELECT 'trigger', t.tgname::text, t.oid, format('%I ON %s', t.tgname, t.tgrelid::regclass)
-    FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'hashindex'::regnamespace AND NOT hashindex._is_shard(t.tgrelid);
+    FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'hashindex'::regnamespace;
 END
 $$;
 
@@ -79,7 +79,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT o.kind, o.name, e.id, e.object, coalesce(
-        o.kind <> 'table' OR o.name IN (i.code_table, i.landmark_table, i.storage || '_shards')
+        o.kind <> 'table' OR o.name IN (i.code_table, i.landmark_table)
         OR i.next_generation IS NOT NULL AND o.name IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
             i.storage || '_staged', i.storage || '_ranges', i.storage || '_touched'
@@ -142,7 +142,6 @@ DECLARE
     shares boolean := hashindex._is_logged_for(i);
     made record;
 BEGIN
-    PERFORM hashindex._allow_shard_changes();
     IF shares THEN
         -- Codes first: a session that has searched by them may then want to write, and would wait for a lock on the table. Writers hold the log.
         FOR made IN SELECT o.object FROM hashindex._objects_of(i) o WHERE o.kind = 'table' AND o.id <> to_regclass(format('hashindex.%I', i.storage || '_touched')) LOOP
@@ -159,12 +158,8 @@ BEGIN
     IF (SELECT x.storage FROM hashindex.index x WHERE x.name = i.name FOR UPDATE) IS DISTINCT FROM i.storage THEN
         RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     END IF;
-    -- Citus drops a shard that it split or moved only later, and the shard keeps its triggers until then.
-    PERFORM hashindex._drop(o.kind, o.name, CASE WHEN o.kind = 'function' AND hashindex._is_distributed(i) THEN 'CASCADE' ELSE 'RESTRICT' END) FROM hashindex._objects_of(i) o;
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o;
     DELETE FROM hashindex.object o WHERE o.index_name = i.name;
-    IF to_regclass('hashindex.node_index') IS NOT NULL THEN
-        EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING i.name;
-    END IF;
     DELETE FROM hashindex.claim c WHERE c.name = i.name AND NOT hashindex._holds(c.pid, c.lock);
     DELETE FROM hashindex.index x WHERE x.name = i.name;
     IF shares AND to_regproc('hashindex.' || quote_ident(hashindex._sync_name(i.triggers))) IS NOT NULL THEN

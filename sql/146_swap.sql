@@ -65,7 +65,6 @@ BEGIN
                   HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
                                 CASE WHEN NOT is_same THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
-    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_vector_column(base, vectors, used.dimension);
     -- Those that are not named here are the same.
     beside := i;
@@ -76,7 +75,6 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM hashindex.index x WHERE format('%s~%s', s.stem, n) IN (x.name, x.storage, x.triggers))
     ORDER BY n LIMIT 1;
     beside.storage := beside.name;
-    beside.triggers := CASE WHEN hashindex._is_distributed(i) THEN beside.name ELSE i.triggers END;
     beside.swap_of := i.name;
     beside.swap_state := 'next';
     beside.model_id := used.id;

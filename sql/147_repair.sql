@@ -37,6 +37,12 @@ BEGIN
             format('%s --table TABLE; if it was dropped: pg-hashindex index drop %s', rebind, named), false;
         RETURN;
     END IF;
+    IF hashindex._is_sharded(base) THEN
+        RETURN QUERY SELECT format('Citus distributes table %s, so that writes go unseen and searches are exact', base), format(
+            'pg-hashindex index drop %s, and index a function of the model; or SELECT undistribute_table(%L), and pg-hashindex index repair %s', named, base, named
+        ), false;
+        RETURN;
+    END IF;
     BEGIN
         IF i.column_name = ANY (columns) THEN
             PERFORM hashindex._check_vector_column(base, i.column_name, dimension, false);
@@ -76,10 +82,6 @@ BEGIN
             WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
             WHEN c.type <> format('bit(%s)', n_bits) THEN
                 format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, n_bits)
-            WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method
-                OR kept[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)]
-                    <> (hashindex._distribution_of(codes)).column_name THEN
-                format('table %s and its codes in %s are not distributed alike', base, codes)
             -- Triggers and encoding write with ON CONFLICT, which needs it.
             WHEN NOT EXISTS (
                 SELECT FROM pg_index x
@@ -131,7 +133,6 @@ BEGIN
     FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
     JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
     CROSS JOIN LATERAL unnest(k.key_columns, k.key_types) n(name, type) WHERE n.name = o.name;
-    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._drop('table', i.code_table);
     -- A new generation keeps present snapshots from searching codes that are not complete. Lists were dropped with the codes.
     i.generation := hashindex._new_generation(i.generation);
@@ -141,9 +142,7 @@ BEGIN
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);
-    IF hashindex._is_distributed(i) THEN
-        PERFORM hashindex._distribute_codes(i);
-    ELSIF hashindex._is_logged_for(i) THEN
+    IF hashindex._is_logged_for(i) THEN
         PERFORM hashindex._drop('table', i.storage || '_touched');
         PERFORM hashindex._create_log(i, base);
     END IF;
@@ -170,7 +169,6 @@ BEGIN
     IF hashindex._is_logged_for(i) THEN
         RETURN;
     END IF;
-    PERFORM hashindex._allow_shard_changes();
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
             WHEN w.relation IS NULL THEN 'foreign'
@@ -249,11 +247,11 @@ BEGIN
     IF i.access = 'landmarks' AND landmarks IS NULL THEN
         RETURN NEXT 'the landmarks are gone';
     ELSIF i.access = 'landmarks' THEN
-        -- A crash empties unlogged landmarks. An empty table has none, and neither have small tenants. Citus takes no empty list of columns.
+        -- A crash empties unlogged landmarks. An empty table has none, and neither have small tenants.
         EXECUTE format(
             CASE WHEN i.tenant_column IS NULL THEN
-                'SELECT NOT EXISTS (SELECT 1 FROM %s) AND (EXISTS (SELECT 1 FROM %s) OR EXISTS (SELECT 1 FROM %I.%I b WHERE b.%I IS NOT NULL))'
-            ELSE 'SELECT NOT EXISTS (SELECT 1 FROM %s) AND EXISTS (SELECT 1 FROM %s c WHERE c.landmark IS NOT NULL)' END,
+                'SELECT NOT EXISTS (SELECT FROM %s) AND (EXISTS (SELECT FROM %s) OR EXISTS (SELECT FROM %I.%I b WHERE b.%I IS NOT NULL))'
+            ELSE 'SELECT NOT EXISTS (SELECT FROM %s) AND EXISTS (SELECT FROM %s c WHERE c.landmark IS NOT NULL)' END,
             landmarks, codes, i.schema_name, i.table_name, i.column_name
         ) INTO emptied;
         RETURN QUERY SELECT f.fault FROM (SELECT CASE

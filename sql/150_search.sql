@@ -178,7 +178,6 @@ BEGIN
             base,
             hashindex._columns_of(base, i.key_columns), CASE
                 WHEN cardinality(kept_keys) = 1 THEN 'ARRAY(TABLE hashindex_candidate)'
-                WHEN hashindex._is_distributed(i) THEN 'TABLE hashindex_candidate'
                 -- The planner expects an array to be short, and so looks its keys up one by one.
                 ELSE format(
                     'SELECT k.* FROM pg_catalog.unnest(ARRAY(SELECT ROW(%s)::%s FROM hashindex_candidate c)) k',

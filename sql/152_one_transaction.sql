@@ -55,34 +55,28 @@ BEGIN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
             USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
-    IF hashindex._is_distributed(i) THEN
-        written := hashindex._encode_shards(i);
-        PERFORM hashindex._prune_shards(i);
-        left_out := ARRAY(SELECT hashindex._left_out_of_shards(i));
-    ELSE
-        BEGIN
-            written := hashindex._encode_waiting(i, NULL);
-        EXCEPTION WHEN data_exception THEN
-            IF SQLSTATE NOT IN ('22000', '22003') THEN
-                RAISE;
-            END IF;
-            -- One by one. As in Python, rows that the model takes beyond what float32 can hold are left out.
-            written := 0;
-            FOR key IN EXECUTE format(
-                'SELECT %s FROM %s b WHERE b.%I IS NOT NULL AND %s ORDER BY %s', hashindex._key_text('b', i.key_columns), base, i.column_name,
-                hashindex._name_parts(i) ->> 'has_no_code', hashindex._columns_of('b', i.key_columns)
-            ) LOOP
-                BEGIN
-                    written := written + hashindex._encode_waiting(i, key);
-                EXCEPTION WHEN data_exception THEN
-                    IF SQLSTATE NOT IN ('22000', '22003') THEN
-                        RAISE;
-                    END IF;
-                    left_out := left_out || key;
-                END;
-            END LOOP;
-        END;
-    END IF;
+    BEGIN
+        written := hashindex._encode_waiting(i, NULL);
+    EXCEPTION WHEN data_exception THEN
+        IF SQLSTATE NOT IN ('22000', '22003') THEN
+            RAISE;
+        END IF;
+        -- One by one. As in Python, rows that the model takes beyond what float32 can hold are left out.
+        written := 0;
+        FOR key IN EXECUTE format(
+            'SELECT %s FROM %s b WHERE b.%I IS NOT NULL AND %s ORDER BY %s', hashindex._key_text('b', i.key_columns), base, i.column_name,
+            hashindex._name_parts(i) ->> 'has_no_code', hashindex._columns_of('b', i.key_columns)
+        ) LOOP
+            BEGIN
+                written := written + hashindex._encode_waiting(i, key);
+            EXCEPTION WHEN data_exception THEN
+                IF SQLSTATE NOT IN ('22000', '22003') THEN
+                    RAISE;
+                END IF;
+                left_out := left_out || key;
+            END;
+        END LOOP;
+    END;
     IF cardinality(left_out) > 0 THEN
         RAISE WARNING 'left out % of % whose numbers are too large for the model of index "%": key %',
             CASE cardinality(left_out) WHEN 1 THEN '1 row' ELSE cardinality(left_out) || ' rows' END, base, i.name,
@@ -98,10 +92,6 @@ BEGIN
             RAISE WARNING 'left out rows of % whose tenant is longer than an index holds, 2,000 bytes: key %', base, array_to_string(left_out, ', ')
                 USING HINT = 'Searches within such a tenant compare its rows exactly.';
         END IF;
-    END IF;
-    IF hashindex._is_distributed(i) THEN
-        PERFORM hashindex._mark_encoded(i);
-        RETURN written;
     END IF;
     EXECUTE format('ANALYZE hashindex.%I', i.code_table);
     IF written > 0 AND EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = i.model_id) THEN

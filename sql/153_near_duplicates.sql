@@ -27,9 +27,6 @@ BEGIN
         RAISE EXCEPTION 'index "%" has access path %; near-duplicates are found by lists', i.name, i.access
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Run: pg-hashindex index configure %s --access landmarks', i.name);
-    ELSIF hashindex._is_distributed(i) THEN
-        RAISE EXCEPTION 'the table of index "%" is distributed; near-duplicates are found on one node', i.name
-            USING ERRCODE = 'feature_not_supported', HINT = 'Copy the table to a server of its own.';
     ELSIF max_distance IS NULL OR max_distance IN ('NaN', 'Infinity', '-Infinity') THEN
         RAISE EXCEPTION 'max_distance is %; it must be a finite number', coalesce(max_distance::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'For cosine it is 1 - similarity.';

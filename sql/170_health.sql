@@ -2,6 +2,22 @@
 -- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
 -- by pg-hashindex index check.
 
+-- Size of a table without its indexes, with all shards if Citus has divided it.
+CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass) RETURNS bigint
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    bytes bigint;
+BEGIN
+    IF NOT hashindex._is_sharded(relation) THEN
+        RETURN pg_relation_size(relation);
+    END IF;
+    EXECUTE 'SELECT citus_relation_size($1)' INTO bytes USING relation;
+    RETURN bytes;
+END
+$$;
+
 -- Pages over all pages of a table, at most 1.
 CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision) RETURNS double precision
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
@@ -68,7 +84,7 @@ BEGIN
         CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
              ELSE array_to_string(wrong, '; ') END,
         CASE WHEN stale IS NULL AND wrong <> '{}' AND NOT EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.number IS NULL) THEN format('pg-hashindex index repair %s', i.name)
-             WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
+             WHEN stale > 0 THEN format('pg-hashindex index repair %s --full', i.name)
              WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
                  || 'drop the index, and create it again with filter columns that the table has' END;
 END
@@ -192,7 +208,7 @@ DECLARE
     about text := '';
     basis text := '';
 BEGIN
-    SELECT _health_of_rows.full OR sum(hashindex._relation_bytes(p.part)) <= 128 * 1024 ^ 2,
+    SELECT _health_of_rows.full OR sum(pg_relation_size(p.part)) <= 128 * 1024 ^ 2,
            sum(c.relallvisible) >= 0.8 * nullif(sum(c.relpages) FILTER (WHERE c.relpages > 0), 0)
     INTO every, every_key
     FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
@@ -332,8 +348,8 @@ DECLARE
     untrusted text[] := ARRAY(SELECT u.refusal FROM hashindex._untrusted_owners(base, i.trusted_owners, true, hashindex._read_columns(i)) u);
     whole boolean := untrusted = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
 BEGIN
-    IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
-        -- Other checks call functions that fail.
+    IF hashindex._is_sharded(base) OR EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
+        -- Other checks fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
         RETURN;
     END IF;
@@ -387,12 +403,6 @@ BEGIN
         SELECT 'functions', 'broken', format('%s hashindex.%s %s', f.kind, f.name, f.fault), NULL, repair FROM hashindex._object_faults(i) f
         UNION ALL
         SELECT 'triggers', 'warning', 'codes have not been compared with their rows since triggers were away', NULL, repair WHERE i.unverified
-        UNION ALL
-        SELECT 'functions', 'warning', format('%s shards are new since the functions were made', count(*)), 'searches, and writes to these, take a slower way', repair
-        FROM hashindex._shards_of(CASE WHEN hashindex._is_distributed(i) THEN base END) s
-        JOIN pg_proc p ON p.proname = hashindex._refresh_name(i) AND strpos(p.prosrc, quote_literal(format('%I.%I', i.schema_name, s.name))) = 0
-        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proargnames = '{keys,rows}'
-        HAVING count(*) > 0
         UNION ALL
         SELECT 'rights', w.* FROM hashindex._rights_faults(i) w
         UNION ALL

@@ -29,8 +29,6 @@ BEGIN
         WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'hashindex'::regnamespace
           AND o.type IN ('function', 'sequence', 'table', 'type', 'view')
           AND d.objid NOT IN (SELECT e.id FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name))
-          -- Made with the first index of a distributed table.
-          AND o.identity <> 'hashindex.node_index'
     LOOP
         EXECUTE format('ALTER EXTENSION pg_hashindex ADD %s %s', part.type, part.identity);
     END LOOP;

@@ -396,41 +396,6 @@ def test_processes_stay_in_the_memory_group(retrieval):
     assert not group.folder.exists()
 
 
-def test_the_tables_of_citus(monkeypatch, tmp_path):
-    """Searches of 10 ms and 2 ms for each shard; 200 bytes a row, and builds of 1 ms of a core."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    tables = import_module("tables")
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
-    assert tables.citus() == tables.citus_sizes() == "Not measured yet."
-    build = {"seconds": 500, "code_bytes": 2e8, "landmark_bytes": 5e7, "vector_bytes": 1.5e9}
-    speeds = {"copy": 20_000, "insert": 5_000, "single": 900}
-    entries = [
-        {
-            "rows": 1_000_000, "shards": shards, "workers": 2, "build": build,
-            "exact": {"p50_ms": 100}, "load": speeds, "writes": speeds,
-            "search": {
-                "32": {"p50_ms": 10 + 2 * shards, "recall": 0.9},
-                "64": {"p50_ms": 10 + 2 * shards, "recall": 0.96},
-                "160": {"p50_ms": 99, "recall": 0.99},
-            },
-        }
-        for shards in (2, 4, 8)
-    ]  # fmt: skip
-    unfinished = {"rows": 2_000_000, "shards": 8, "workers": 2}
-    (tmp_path / "citus.json").write_text(
-        json.dumps({"machine": {"cpus": 2}, "results": [*entries, unfinished]})
-    )
-    assert (
-        "| 1,000,000, 8 shards on 2 | 100 | 26.0 at 0.960 | 500 | 20,000 / 20,000 | 5,000 / 5,000 "
-        "| 900 / 900 |" in tables.citus()
-    )
-    # 4 workers: 20 GB of codes a billion rows' tenth over 4, that is 5, and 5 GB of landmarks;
-    # 150 GB of vectors over 4; 1e8 ms over 64 cores; a landmark of 4,096 bytes for 20 rows.
-    sizes = tables.citus_sizes()
-    assert "| 100 million | 4 | 8 | 10 | 38 | 0.4 | 20 | 26 |" in sizes
-    assert "a = 10.0 ms and b = 2.00 ms a shard" in sizes
-
-
 @pytest.fixture
 def scale(monkeypatch):
     return parts_of("scale", monkeypatch)

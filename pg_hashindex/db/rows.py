@@ -1,6 +1,6 @@
 """The one sampler: parts of a table, rows drawn from it, and rows by the hashes of their keys.
 
-Tables are plain, partitioned, or in shards of Citus. `draw` reads a `part` of a table, and a larger
+Tables are plain, partitioned, or divided by Citus. `draw` reads a `part` of a table, and a larger
 one until there are rows enough. `by_place` is for readers of some pages. `by_hash` draws the same
 rows again while they are there, and costs a pass over all keys.
 """
@@ -88,7 +88,7 @@ def by_hash(text: sql.Composable, seed: int, most: int) -> sql.Composed:
     """Return the end of a statement that draws the rows whose texts have the least hashes.
 
     It reads vectors that are kept out of line for those rows alone. By keys, the draw is uniform,
-    and the same after VACUUM FULL and on shards.
+    and the same after VACUUM FULL.
     """
     return sql.SQL("ORDER BY pg_catalog.hashtextextended({}, {}) LIMIT {}").format(
         text, sql.Literal(seed % 2**63), sql.Literal(most)

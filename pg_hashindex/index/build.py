@@ -1,8 +1,5 @@
 """Make an index ready: encode its rows, and build its access path, or the landmarks again.
 
-Tables that Citus distributes need other functions. Only this module chooses them: `encode`,
-`rebalance` and `verifier_of` call `citus` for such tables.
-
 Searches use the previous access path until the new one is complete.
 """
 
@@ -16,7 +13,7 @@ from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..db.work import claimed_work
 from ..errors import InvalidInputError
-from . import citus, encoding
+from . import encoding
 from .access import (
     catch_up,
     configured_otherwise,
@@ -28,7 +25,6 @@ from .catalog import IndexRow, read_row, swap_row
 from .landmarks.building import LandmarkBuild
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .landmarks.workers import Jobs
-from .verifying import Verifier
 
 #: The reason for `outside_transactions`.
 _WHY_OUTSIDE = "an index is encoded and built in many transactions"
@@ -85,9 +81,8 @@ def encode(
 
 
 def _encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
-    fill = citus.encode_shards if index.distributed else encoding.encode_missing
     catch_up(index)
-    return fill(index, throttle, batch_rows=batch_rows)
+    return encoding.encode_missing(index, throttle, batch_rows=batch_rows)
 
 
 def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Jobs) -> int:
@@ -107,8 +102,7 @@ def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Job
         if not waits_for_landmarks(index):
             return 0
         try:
-            build = _landmark_build(index)(index, work, throttle, memory=memory, jobs=jobs)
-            rows = build.run()
+            rows = LandmarkBuild(index, work, throttle, memory=memory, jobs=jobs).run()
         except (psycopg.ProgrammingError, psycopg.InternalError) as error:
             index.check_current()
             # The missing part may be one that another session has dropped.
@@ -144,9 +138,7 @@ def rebalance(
                     f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
                     "landmarks"
                 )
-            build = _landmark_build(index)(
-                index, work, Throttle(None), memory=most_memory, jobs=most_jobs
-            )
+            build = LandmarkBuild(index, work, Throttle(None), memory=most_memory, jobs=most_jobs)
             if tenant is not None:
                 rebalanced = Rebalanced(*build.run_tenant(tenant))
             else:
@@ -158,12 +150,3 @@ def rebalance(
             _encode_missing(read_row(index.connection, index.name), Throttle(None))
         index.warn_of_long_tenants()
         return rebalanced
-
-
-def verifier_of(index: IndexRow) -> type[Verifier]:
-    """Return the verifier of an index."""
-    return citus.ShardVerifier if index.distributed else Verifier
-
-
-def _landmark_build(index: IndexRow) -> type[LandmarkBuild]:
-    return citus.ShardBuild if index.distributed else LandmarkBuild

@@ -15,7 +15,6 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from ..db import rows
-from ..db.citus import is_distributed, read_sizes
 from ..db.connection import Connection
 from ..db.keys import Key
 from ..db.locks import retry_while_locked
@@ -65,13 +64,6 @@ _LISTS_BYTES = query("catalog.lists_bytes")
 _LANDMARK_BYTES = query("catalog.landmark_bytes")
 
 _SUMMARY = query("catalog.summary")
-
-# Citus counts one table at a time.
-_ROWS_IN_SHARDS: LiteralString = """
-    SELECT pg_catalog.count({column}),
-           coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint
-    FROM {table}
-"""
 
 _CODE_TABLE: LiteralString = """
     SELECT i.code_table FROM hashindex.index i WHERE i.storage = $1
@@ -342,13 +334,6 @@ class IndexRow:
         return self
 
     @property
-    def distributed(self) -> bool:
-        """Whether Citus distributes the searched table among shards."""
-        # Without this block, a connection that is not in autocommit mode would begin a transaction.
-        with translated_errors(self), self.connection.transaction():
-            return is_distributed(self.connection, self.qualified_table)
-
-    @property
     def is_current(self) -> sql.Composed:
         """SQL for whether the index still has this model, and the vectors of this column."""
         return sql.SQL(_CURRENT).format(
@@ -407,13 +392,13 @@ class IndexRow:
         with translated_errors(self):
             return bool(one_row(self.connection, usual, [self.name])[0])
 
-    def waiting(self, *, codes: sql.Composable | None = None, share: float = 1.0) -> int:
+    def waiting(self, *, share: float = 1.0) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches.
 
-        With ``codes`` by another table of codes; with ``share`` in that part of the pages alone.
+        With ``share`` in that part of the pages alone.
         """
         with translated_errors(self):
-            names = self.names_with_codes(codes) | {"part": rows.part(share)}
+            names = self.names_with_codes() | {"part": rows.part(share)}
             (count,) = one_row(self.connection, _WAITING, names=names)
         return int(count)
 
@@ -443,8 +428,6 @@ class IndexRow:
         names = self.names_with_codes()
         name = sql.Literal(self.name)
         codes_name = sql.Literal(names["codes"].as_string(self.connection))
-        if self.distributed:
-            return self._summary_of_shards()
         lists = sql.SQL(_LISTS_BYTES).format(codes_name=codes_name)
         with translated_errors(self):
             (found,) = read_as(
@@ -462,24 +445,6 @@ class IndexRow:
                 ),
             )
         return found
-
-    def _summary_of_shards(self) -> IndexSummary:
-        codes = self.codes.as_string(self.connection)
-        with translated_errors(self):
-            n_rows, vector_bytes = one_row(self.connection, _ROWS_IN_SHARDS, names=self.names)
-            if not is_distributed(self.connection, codes):
-                # The table was distributed since, and `distribute` makes all codes again.
-                size = "SELECT pg_total_relation_size($1::regclass)"
-                (code_bytes,) = one_row(self.connection, size, [codes])
-                return IndexSummary(n_rows, 0, code_bytes, 0, vector_bytes, n_rows)
-            count = "SELECT pg_catalog.count(*) FROM {codes}"
-            (n_codes,) = one_row(self.connection, count, names={"codes": self.codes})
-            code_bytes, access_bytes = sum(read_sizes(self.connection, codes)), 0
-            if (landmarks := self.landmarks) is not None:
-                name = landmarks.as_string(self.connection)
-                access_bytes = sum(read_sizes(self.connection, name))
-            waiting = self.waiting()
-            return IndexSummary(n_rows, n_codes, code_bytes, access_bytes, vector_bytes, waiting)
 
     def lists(self) -> ListSummary | None:
         """Count the codes in the lists of landmarks; reads all codes. None without landmarks."""

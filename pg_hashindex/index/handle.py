@@ -199,8 +199,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         jobs
             How many processes read rows for landmarks, each with a connection; the result is the
             same. By default as many as the process may use cores, 4 at most; one for fewer than
-            100,000 rows. It is always one on tables of Citus and those with row security, with a
-            model that Python evaluates, and with ``rows_per_second``. With a `FewerJobsWarning`
+            100,000 rows. It is always one on tables with row security, with a model that
+            Python evaluates, and with ``rows_per_second``. With a `FewerJobsWarning`
             there are fewer, if memory or the server allows no more.
 
         Returns
@@ -350,22 +350,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         with translated_errors(), self.connection.transaction():
             execute(self.connection, "SELECT hashindex.revoke_reader($1, $2)", [self.name, role])
-
-    def distribute(self) -> None:
-        """Bring the index to the shards of its table, which Citus distributes.
-
-        `create` does so by itself where the table is distributed already. The new tables of codes
-        are empty, each beside its rows; `encode` fills them. May be run again.
-
-        Raises
-        ------
-        DatabaseStateError
-            If Citus is not installed, or the table is not distributed by the index's key; or the
-            model is evaluated in Python, or the access path is neither "scan" nor "landmarks".
-        """
-        from .citus import distribute
-
-        distribute(self.row)
 
     def drop(self, *, patience: float | None = None) -> None:
         """Drop the index with its codes and triggers; the table and the model stay.

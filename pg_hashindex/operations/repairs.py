@@ -18,9 +18,9 @@ from ..db.statements import execute, one_row
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError, TooLargeError
 from ..index.access import catch_up, give_up_rebalance
-from ..index.build import encode, verifier_of
+from ..index.build import encode
 from ..index.catalog import HasRow, IndexRow, read_row, swap_row
-from ..index.verifying import filter_faults
+from ..index.verifying import Verifier, filter_faults
 from . import swaps
 from .health import CodeChecks
 
@@ -292,7 +292,7 @@ class _Repairer:
     def _repair_codes(self, index: IndexRow) -> None:
         who = _named(index)
         catch_up(index)
-        verifier = verifier_of(index)(index, self.work)
+        verifier = Verifier(index, self.work)
 
         def drop_gone() -> int:
             gone = verifier.drop_gone()

@@ -17,7 +17,7 @@ from ..models.model import OPERATORS
 from ..models.store import StoredModel
 from ..training import METHOD
 from .doctor_catalog import usual_metric
-from .doctor_findings import Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
+from .doctor_findings import DISTRIBUTED, Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
 from .measuring import Measured
 from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
 from .systems import GRAPH, Signs, VectorColumn
@@ -382,17 +382,17 @@ def _quickstart(found: Diagnosis, options: str) -> tuple[str, ...]:
 
 
 def choose(
-    found: Diagnosis, bits: int, model: StoredModel | None, asked: Iterable[str], sharded: bool
+    found: Diagnosis, bits: int, model: StoredModel | None, asked: Iterable[str]
 ) -> tuple[Kind, str]:
     """Return what to make, and why: the function unless something speaks for an index.
 
     ``bits`` are those of the function's codes, ``model`` is what an earlier run has left, and
-    ``asked`` are the options that only an index has; Citus keeps a ``sharded`` table apart.
+    ``asked`` are the options that only an index has.
     """
     if (option := next(iter(asked), None)) is not None:
         return "index", f"{option} is what it is for"
-    if sharded:
-        return "index", "it is built in the shards, which Citus keeps apart"
+    if found.table.kind == DISTRIBUTED:
+        return "function", "Citus distributes pgvector's index with the table"
     if (why := against_graph(found, bits)) is not None:
         return "index", why
     if model is not None and kind_of(model.method) == "index":

@@ -6,7 +6,7 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 from psycopg.rows import class_row, dict_row
 
-from ..db.citus import SHOW_SHARDS, is_distributed, is_sharded, read_sizes
+from ..db.citus import SHOW_SHARDS, is_sharded, read_sizes
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
@@ -15,7 +15,7 @@ from ..db.table_source import TableSource, find_relation
 from ..errors import InvalidInputError, MissingRightsError
 from ..models import model
 from ..models.model import Metric
-from .doctor_findings import Memory, TableFacts, VectorIndex
+from .doctor_findings import DISTRIBUTED, Memory, TableFacts, VectorIndex
 from .systems import OPERATORS
 
 _METRICS = {operator: metric for metric, operator in OPERATORS.items()}
@@ -95,8 +95,8 @@ def read_facts(
     if row.pop("has_hidden"):
         notes.append("row security hides rows from this role: figures are of the others")
     name = source.table.as_string(source.connection)
-    if is_distributed(source.connection, name):
-        row |= read_sizes(source.connection, name)._asdict()
+    if is_sharded(source.connection, name):
+        row |= read_sizes(source.connection, name)._asdict() | {"kind": DISTRIBUTED}
     if row["kind"] != "partitioned table" or not row["rows"]:
         # Counted where they are few.
         row["rows"] = source.estimate

@@ -9,6 +9,7 @@ from .systems import PARAMETERS
 
 __all__ = [
     "CODES",
+    "DISTRIBUTED",
     "Advice",
     "CodeFit",
     "Diagnosis",
@@ -19,6 +20,9 @@ __all__ = [
     "VectorIndex",
 ]
 
+
+#: The kind of a table whose rows Citus keeps.
+DISTRIBUTED = "distributed table"
 
 #: Kinds of codes that are tried: the method of each, and its options.
 CODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -106,6 +110,11 @@ class TableFacts:
             return (
                 f"{self.name} is a materialised view, which has no triggers: index the table "
                 "behind it"
+            )
+        if self.kind == DISTRIBUTED:
+            return (
+                f"Citus distributes {self.name}, and codes are kept of local tables only: index a "
+                "function of a model with pgvector, as quickstart --as function does"
             )
         if self.primary_key is None and self.other_key is None:
             advice = ""

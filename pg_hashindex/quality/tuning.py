@@ -253,7 +253,6 @@ def is_worth_tuning(index: HasRow) -> bool:
     """Return whether an index has rows enough to measure, and searches of this session use it."""
     row = index.row
     with translated_errors(table=row.qualified_table):
-        # Two statements, since Citus takes no query of a distributed table as a value.
         if not one_row(row.connection, _SEES_ALL, [row.qualified_table])[0]:
             return False
         statement = sql.SQL(_FIRST_ROWS).format(**row.names)

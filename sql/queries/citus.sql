@@ -1,14 +1,8 @@
--- name: column
--- The column that a table is distributed by, and whether a unique index has it. $1: the table.
-SELECT d.name, EXISTS (
-    SELECT FROM pg_catalog.pg_index x
-    JOIN pg_catalog.generate_series(0, x.indnkeyatts - 1) n(n) ON true
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[n.n]
-    WHERE x.indrelid = d.relation::oid AND x.indisunique AND a.attname::text = d.name
+-- name: is_sharded
+-- Whether Citus keeps the rows of a table. $1: the table.
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_dist_partition p WHERE p.logicalrelid::oid = to_regclass($1)::oid
 )
-FROM (SELECT p.logicalrelid, column_to_column_name(p.logicalrelid, p.partkey)
-      FROM pg_catalog.pg_dist_partition p) d(relation, name)
-WHERE d.relation::oid = to_regclass($1)::oid
 
 -- name: sizes
 -- Bytes of a table in all shards: its rows, what is kept out of line, and its indexes. $1: the table.

@@ -29,8 +29,7 @@ SELECT pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL AS instal
      WHERE x.extname OPERATOR(pg_catalog.=) 'pg_hashindex'::pg_catalog.name) AS extension
 
 -- name: drop_dependents
--- Drops what needs functions and types: the table that Citus keeps, views, triggers.
-DROP TABLE IF EXISTS hashindex.node_index;
+-- Drops what needs functions and types: views, triggers.
 DROP VIEW IF EXISTS hashindex.readable_model_part, hashindex.readable_model;
 DROP TRIGGER IF EXISTS immutable ON hashindex.model;
 DROP TRIGGER IF EXISTS checked ON hashindex.model;

@@ -7,7 +7,7 @@ RETURNS TABLE ({answer})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
-SET plan_cache_mode = {plans}
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = {if lists}off{else lists}on{end lists}
 SET enable_indexscan = on
 AS $body$
@@ -55,7 +55,11 @@ BEGIN
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             ELSE
-{nearest_landmarks}
+                -- For the same recall, a tenant of more than 250 lists needs more of them.
+                lists := ARRAY(
+                    SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0
+                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM {landmarks} o WHERE o.tenant = $7)
+                );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NOT NULL THEN
@@ -68,11 +72,10 @@ BEGIN
                     SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
                 ) c);
             ELSE
-                -- An assignment would send the variable's type to the shard, which Citus leaves out for types of users.
-                SELECT ARRAY(SELECT {row c.id} FROM (
-                    SELECT {each c.id} FROM {code_table} c WHERE {if tenant_shard}c.{tenant_shard} = $7 AND {end tenant_shard}(c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
+                hashindex_ids := ARRAY(SELECT {row c.id} FROM (
+                    SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7
                     ORDER BY {distance} LIMIT hashindex_n
-                ) c) INTO hashindex_ids;
+                ) c);
             END IF;
             done := set_config('enable_indexscan', 'on', true);
             EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
@@ -81,7 +84,19 @@ BEGIN
         RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
 {else tenant}
         WHILE n_probes <= 1000 LOOP
-{nearest_landmarks}
+            IF n_probes <= {graph_probes} THEN
+                -- Not a SET clause: only superusers may restore one before pgvector is loaded.
+                done := set_config('hnsw.ef_search', greatest(n_probes, {graph_effort})::text, true);
+                lists := ARRAY(
+                    SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT n_probes
+                );
+                done := set_config('hnsw.ef_search', effort, true);
+            ELSE
+                -- With more probes, comparing all is faster.
+                lists := ARRAY(
+                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
+                );
+            END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(SELECT {row c.id} FROM (

@@ -15,7 +15,32 @@ DECLARE
     hashindex_gone {key_type};
 {end several}
 BEGIN
-{refresh_codes}
+{if several}
+    -- A plan that was made while the tables were small stays in use, and must look up keys even so: OFFSET 0 leaves no other. Nor may a join
+    -- take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
+    FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
+        SELECT FROM {table} b WHERE {same b.key k.id} AND b.{column} IS NOT NULL{fits} OFFSET 0
+    ) LOOP
+        DELETE FROM {code_table} c WHERE {same c.id hashindex_gone.id};
+    END LOOP;
+{else several}
+    DELETE FROM {code_table} c WHERE {among c.id $1} AND NOT EXISTS (
+        SELECT FROM {table} b WHERE {same b.key c.id} AND b.{column} IS NOT NULL{fits}
+    );
+{end several}
+    INSERT INTO {code_table} AS c ({each id}, landmark, code{filter_targets})
+    SELECT {each r.id}, {row_landmark}, {row_code}{filter_sources}
+    FROM (
+        SELECT raw.*, {row_projection} AS projection
+        FROM (
+            SELECT {each b.key as id}{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
+                ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
+            FROM {if several}(SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (
+                SELECT {each b.read} FROM {table} b WHERE {same b.key k.id} OFFSET 0
+            ) b WHERE{else several}{table} b WHERE {among b.key $1} AND{end several} b.{column} IS NOT NULL{fits} OFFSET 0
+        ) raw OFFSET 0
+    ) r
+    ON CONFLICT ({each id}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets};
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $body$

@@ -1,4 +1,4 @@
--- Orders the candidates by exact distance. Their keys are collected first, so that only the partitions and shards that hold some are locked
+-- Orders the candidates by exact distance. Their keys are collected first, so that only the partitions that hold some are locked
 -- and read. Without index scans rows are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. The functions
 -- that it calls allow themselves index scans again. With tenants, a search with a filter besides is like any with a filter, and so is one
 -- of a role that sees the rows of its tenant alone.
@@ -15,7 +15,7 @@ SET plan_cache_mode = {table_plans}
 SET enable_indexscan = {table_indexscan}
 {if tenant}
 -- A plan for any tenant expects one of the usual size, and would read a whole table to find out that it has no row of this one.
-SET enable_seqscan = {if distributed}on{else distributed}off{end distributed}
+SET enable_seqscan = off
 {end tenant}
 AS $body$
 #variable_conflict use_column
@@ -45,81 +45,6 @@ BEGIN
         FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8{if tenant}, $9::text{end tenant}) a;
         RETURN;
     ELSIF NOT ({codes_are_hidden}) THEN
-{if shards}
-        -- One statement calls a function on each node, for all of its shards. Shards of which this function knows no names are searched by
-        -- the statements after this block, as they are where lists hold too few codes.
-        DECLARE
-            hashindex_projection {ext}.vector := {projection};
-            hashindex_codes bit varying[] := {query_codes};
-            hashindex_in_shard integer := {in_shard};
-            hashindex_first integer[];
-            hashindex_at {number_type}[];
-            hashindex_known boolean;
-            hashindex_answers integer := 0;
-            n_probes integer := CASE WHEN coalesce($4, {probes}) BETWEEN 1 AND 1000 THEN coalesce($4, {probes}) ELSE hashindex._refuse('probes', $4, '1 to 1000') END;
-            point {ext}.halfvec := {point};
-            effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-            scans text := current_setting('enable_seqscan');
-            done text;
-            lists integer[];
-        BEGIN
-{if tenant_shard}
-            -- The one shard of the tenant stands for itself.
-            hashindex_at := ARRAY[({values}::{number_type}[])[
-                array_position({row_shards}::bigint[], get_shard_id_for_distribution_column({table_literal}::regclass, $9))
-            ]];
-            hashindex_known := hashindex_at[1] IS NOT NULL;
-            hashindex_first := ARRAY(SELECT n.number FROM generate_series(1, {n_shards}) n(number));
-{else tenant_shard}
-            -- The first shard of each node stands for the others there.
-            SELECT array_agg(p.first ORDER BY p.number), array_agg(({values}::{number_type}[])[p.number]) FILTER (WHERE p.number = p.first)
-            INTO hashindex_first, hashindex_at
-            FROM (
-                SELECT s.number, min(s.number) OVER (PARTITION BY p.groupid)::integer AS first
-                FROM unnest({shards}::bigint[]) WITH ORDINALITY s(id, number) JOIN pg_dist_placement p ON p.shardid = s.id
-            ) p;
-            hashindex_known := cardinality(hashindex_first) = {n_shards};
-{end tenant_shard}
-            IF hashindex_known THEN
-                done := set_config('enable_seqscan', 'off', true);
-                BEGIN
-{nearest_landmarks}
-                EXCEPTION WHEN undefined_table THEN
-                    -- A build has dropped these landmarks since this statement began, or this node has no copy of them.
-                    NULL;
-                END;
-                done := set_config('enable_seqscan', scans, true);
-            END IF;
-            IF lists IS NOT NULL THEN
-                FOR r IN
-                    SELECT f.id, f.distance
-                    FROM {numbers_table} s CROSS JOIN LATERAL {nearest}(
-                        s.number, hashindex_first, lists, hashindex_codes, hashindex_query, hashindex_in_shard, hashindex_k{if tenant}, $9{end tenant}
-                    ) f
-                    WHERE s.id = ANY (hashindex_at)
-                    ORDER BY f.distance, f.id
-                    LIMIT hashindex_k + cardinality(hashindex_at)
-                LOOP
-                    IF r.id IS NULL THEN
-                        -- Fewer lists than were asked for are all lists.
-                        IF r.distance = '-infinity' OR cardinality(lists) < n_probes THEN
-                            hashindex_answers := hashindex_answers + 1;
-                        END IF;
-                        CONTINUE;
-                    END IF;
-                    CONTINUE WHEN NOT ({is_comparable}) OR hashindex_found = hashindex_k;
-                    hashindex_found := hashindex_found + 1;
-                    hashindex_ids[hashindex_found] := r.id;
-                    hashindex_distances[hashindex_found] := r.distance;
-                END LOOP;
-                IF hashindex_found = hashindex_k AND hashindex_answers = cardinality(hashindex_at) THEN
-                    RETURN QUERY SELECT k.* FROM unnest(hashindex_ids, hashindex_distances) k;
-                    RETURN;
-                END IF;
-            END IF;
-        END;
-        hashindex_found := 0;
-{end shards}
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
 {if small_tenants}
@@ -134,14 +59,13 @@ BEGIN
 {if small_tenants}
         END IF;
 {end small_tenants}
-{part_values}        -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
-        FOR r IN
+{part_values}        FOR r IN
             SELECT {row table.key} AS id, {table}.{column} {operator} hashindex_point AS distance
             FROM {table}
 {if tenant}
             -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
 {end tenant}
-            WHERE {if tenant}{if divided}{table}.{tenant} = $9{else divided}({table}.{tenant} = $9) IS TRUE{end divided} AND {end tenant}{among table.key hashindex_keys}{in_parts} AND {table}.{column} IS NOT NULL
+            WHERE {if tenant}{if partitioned}{table}.{tenant} = $9{else partitioned}({table}.{tenant} = $9) IS TRUE{end partitioned} AND {end tenant}{among table.key hashindex_keys}{in_parts} AND {table}.{column} IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP

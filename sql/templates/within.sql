@@ -29,7 +29,7 @@ BEGIN
         RETURN QUERY SELECT {each c.id}, bit_count(c.code # hashindex_code)::integer AS distance
         FROM {code_table} c
         WHERE c.filter_1 = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
-          AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id}{if distributed}{else distributed} OFFSET 0{end distributed})
+          AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id} OFFSET 0)
         ORDER BY distance, {each id};
         RETURN;
     END IF;
@@ -38,7 +38,7 @@ BEGIN
     FROM {code_table} c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
-      AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id}{if distributed}{else distributed} OFFSET 0{end distributed})
+      AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id} OFFSET 0)
     ORDER BY distance, {each id};
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.

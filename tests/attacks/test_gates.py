@@ -9,12 +9,8 @@ from pg_hashindex.db import sql_files
 SQL = sql_files.folder("sql")
 #: Templates that are parts of others, or functions that these call: the gate is there.
 WITHIN = {
-    "refresh_codes": "refresh",
-    "nearest_in_shard": "shards_nearest",
-    "shards_nearest": "search",
     "refresh": "sync_table",
     "forget": "sync_table",
-    "shards_refresh": "shards_sync",
 }
 TEMPLATES = {file.stem: file.read_text() for file in (SQL / "templates").glob("*.sql")}
 #: Public functions that check no rights: they read what the caller may read, no index's tables.

@@ -4,7 +4,6 @@ import pytest
 from fixtures.pages import REPOSITORY, Reader, blocks_of
 
 from pg_hashindex.db.connection import connect
-from pg_hashindex.index.handle import list_indexes
 
 pytestmark = [pytest.mark.citus, pytest.mark.slow]
 
@@ -18,7 +17,13 @@ def test_the_page_runs(own_cluster, monkeypatch, tmp_path):
         reader.follow(block)
     reader.close()
     with connect(url) as connection:
-        found = {
-            index.name: (index.access, index.distributed) for index in list_indexes(connection)
-        }
-    assert found == {"items_idx": ("landmarks", True), "notes_idx": ("scan", False)}
+        indexes = connection.execute(
+            "SELECT indexname FROM pg_indexes WHERE tablename = 'items' ORDER BY 1"
+        ).fetchall()
+        shards = connection.execute(
+            "SELECT count(*), bool_and(success), sum(result::integer) FROM run_command_on_shards("
+            "'items', $$SELECT count(*) FROM pg_index WHERE indrelid = '%s'::regclass$$)"
+        ).fetchone()
+    assert indexes == [("items_codes_2",), ("items_pkey",)]
+    count, succeeded, made = shards
+    assert (succeeded, made) == (True, 2 * count)

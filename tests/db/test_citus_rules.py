@@ -60,14 +60,6 @@ def test_ties_are_broken_by_id(written):
         assert untied(text, FREE) == [], name
 
 
-def test_ties_among_shards_are_broken_by_id():
-    folder = sql_files.folder("sql") / "templates"
-    texts = {name: (folder / f"{name}.sql").read_text() for name in ("search", "candidates")}
-    free = (*FREE, r"^\{(rough_)?distance\}$", r"^p\.number$")
-    found = {name: untied(text, free) for name, text in texts.items()}
-    assert {name: orders for name, orders in found.items() if orders} == {}
-
-
 def test_writing_is_noticed():
     assert writes("BEGIN CREATE TEMP TABLE t (); END") == ["CREATE TEMP"]
     assert writes("INSERT INTO t SELECT 1; UPDATE hashindex.index x SET a = 1;")

@@ -26,8 +26,8 @@ PATH = "pg_catalog, public, pg_temp"
 NARROW_PATH = "pg_catalog, pg_temp"
 NARROW = re.compile("_find_key|(sync|refresh|renew)_.*")
 
-# They return a model's layers and weights, which PostgreSQL is to keep in plans.
-FOLDED = {"_layers_of", "_node_layers_of"}
+# It returns a model's layers and weights, which PostgreSQL is to keep in plans.
+FOLDED = {"_layers_of"}
 
 # Holds the texts of others.
 TEXTS = {"_template"}

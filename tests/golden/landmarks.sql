@@ -58,7 +58,6 @@ BEGIN
                     SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
-
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(SELECT c.id FROM (
@@ -156,7 +155,6 @@ BEGIN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
         hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, NULL, $5, true) c);
-        -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
             SELECT public.items.id AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.items

@@ -56,7 +56,6 @@ BEGIN
                     SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
                     LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $7)
                 );
-
             END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NOT NULL THEN
@@ -69,11 +68,10 @@ BEGIN
                     SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
                 ) c);
             ELSE
-                -- An assignment would send the variable's type to the shard, which Citus leaves out for types of users.
-                SELECT ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
+                hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
+                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7
                     ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
-                ) c) INTO hashindex_ids;
+                ) c);
             END IF;
             done := set_config('enable_indexscan', 'on', true);
             EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
@@ -178,7 +176,6 @@ BEGIN
         IF cardinality(hashindex_keys) NOT BETWEEN 1 AND 300 THEN
         hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.tenants_key FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
         END IF;
-        -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
             SELECT ROW(public.posts.section, public.posts.id)::hashindex.tenants_key AS id, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.posts

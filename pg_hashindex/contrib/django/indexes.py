@@ -33,8 +33,7 @@ _log = logging.getLogger("pg_hashindex.django")
 # Django drops a table without a word to its indexes: the triggers go, and the codes stay.
 DROP_LEFT = (
     "SELECT hashindex.drop_index(i.name) FROM hashindex.index i WHERE i.name = ANY ({}) "
-    "AND i.swap_of IS NULL AND NOT hashindex._is_distributed(i) "
-    "AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i))"
+    "AND i.swap_of IS NULL AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i))"
 )
 
 

@@ -41,12 +41,12 @@ from .table import COLUMN, DocumentTable, Entry, Row
 _INDEXES: LiteralString = """
     WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3
         AND i.key_columns OPERATOR(pg_catalog.=) '{id}' AND i.swap_of IS NULL
-        AND hashindex._is_bound(i) AND (EXISTS (
+        AND hashindex._is_bound(i) AND EXISTS (
             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = to_regclass($4)::oid
                 AND t.tgfoid = to_regproc(
                     pg_catalog.format('hashindex.%I', hashindex._sync_name(i.triggers))
                 )::oid
-        ) OR hashindex._is_distributed(i))
+        )
     ORDER BY i.name
 """
 

@@ -182,10 +182,6 @@ class LandmarkBuild(TableReader):
             raise InvalidInputError(
                 f"index {self.index.name!r} has no tenants; leave out tenant {tenant!r}"
             )
-        if self.index.distributed:
-            raise InvalidInputError(
-                f"index {self.index.name!r} is on a distributed table; rebalance all of it"
-            )
         self.work.phase("training landmarks")
         table = self.index.landmarks
         assert table is not None  # noqa: S101
@@ -240,8 +236,8 @@ class LandmarkBuild(TableReader):
         (count,) = self._execute("SELECT count(*) FROM {counted}", counted=table).fetchone()
         return int(count)
 
-    def _continues(self, *parts: str) -> bool:
-        """Return whether a previous run was cut off, and these tables of it are there."""
+    def _left_off(self) -> _Step:
+        """Return the step that a previous run has reached, the first one if there was no run."""
         row = self._execute(
             "SELECT i.next_generation, i.code_table FROM hashindex.index i "
             # If the index was swapped since it was opened, its name stands for other tables.
@@ -253,18 +249,15 @@ class LandmarkBuild(TableReader):
         generation, table = row
         self._names["codes"] = sql.Identifier("hashindex", table)
         if generation is None:
-            return False
+            return "begin"
         self._set_generation(generation)
+        parts = ("codes_in_order", "landmarks", "staged", "touched", "ranges")
         (lacking,) = self._execute(
             "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::text[]) n "
             "WHERE to_regclass(n) IS NULL",
             [[self._names[part].as_string(self.connection) for part in parts]],
         ).fetchone()
-        return not lacking
-
-    def _left_off(self) -> _Step:
-        """Return the step that a previous run has reached, the first one if there was no run."""
-        if not self._continues("codes_in_order", "landmarks", "staged", "touched", "ranges"):
+        if lacking:
             return "begin"
         codes = self._names["codes_in_order"].as_string(self.connection)
         filled, begun, staged, in_order = self._execute(_STATE, [codes]).fetchone()

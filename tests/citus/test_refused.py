@@ -1,0 +1,111 @@
+"""Tables that Citus keeps have no index of pg_hashindex; one that gets there later is found."""
+
+import psycopg
+import pytest
+from fixtures.citus import MODEL, QUERY, TABLE, exact, one, printed
+
+from pg_hashindex import operations
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = pytest.mark.citus
+
+#: How a local table becomes one of Citus's.
+KEPT = {
+    "distributed": "SELECT create_distributed_table(%s, 'id')",
+    "reference": "SELECT create_reference_table(%s)",
+    "on one node": "SELECT citus_add_local_table_to_metadata(%s)",
+}
+OF_TABLE = ("--table", TABLE, "--column", "embedding")
+COUNTS = (
+    "SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'hashindex'::regnamespace)"
+    " + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace)"
+    " + (SELECT count(*) FROM hashindex.index) + (SELECT count(*) FROM hashindex.model)"
+)
+
+
+@pytest.fixture(params=KEPT)
+def kept(request, local):
+    local.execute(KEPT[request.param].encode(), [TABLE])
+    return local
+
+
+def test_an_index_is_refused_before_anything_is_made(kept, url):
+    before = one(kept, COUNTS)
+    code, text = printed(url, "index", "create", MODEL, *OF_TABLE, "--model", MODEL)
+    assert code == 3
+    (line,) = [line for line in text.splitlines() if line.startswith("Error")]
+    command = f"CREATE INDEX ON public.{TABLE} USING hnsw"
+    made = f"((hashindex.code_{MODEL}(embedding)::bit(16)) bit_hamming_ops);"
+    assert f"Citus distributes table public.{TABLE}" in line
+    assert f"pg-hashindex model functions {MODEL}:1" in line
+    assert f"{command} {made}" in line
+    with pytest.raises(HashIndexError, match="Citus distributes table"):
+        HashIndex.create(kept, MODEL, table=TABLE, column="embedding", model=MODEL)
+    created = "SELECT hashindex.create_index(%s, %s, 'embedding', %s)"
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="Citus distributes table"):
+        kept.execute(created, [MODEL, TABLE, MODEL])
+    for options in (["--as", "index"], ["--tenant", "category"], ["--writes"]):
+        code, text = printed(url, "quickstart", *OF_TABLE, *options, "--yes")
+        assert (code, "quickstart --as function" in text) == (3, True), text
+    assert one(kept, COUNTS) == before
+
+
+def test_the_statements_of_the_refusal_serve(session):
+    with pytest.raises(HashIndexError) as refused:
+        HashIndex.create(session, MODEL, table=TABLE, column="embedding", model=MODEL)
+    session.execute("SELECT hashindex.create_functions(%s)", [MODEL])
+    statement = str(refused.value).partition("CREATE INDEX")[2]
+    session.execute(f"CREATE INDEX{statement}".encode())
+    session.execute(f"DROP TABLE {TABLE}".encode())
+    session.execute("SELECT hashindex.drop_functions(%s)", [MODEL])
+
+
+@pytest.fixture
+def indexed(local):
+    """An index of a local table, beside Citus."""
+    HashIndex.create(local, MODEL, table=TABLE, column="embedding", model=MODEL).encode()
+    return local
+
+
+def statuses(connection):
+    found = operations.check(HashIndex.open(connection, MODEL)).findings
+    return {finding.check: finding for finding in found if finding.status != "ok"}
+
+
+def test_an_index_of_a_local_table(indexed):
+    indexed.execute(f"INSERT INTO {TABLE} VALUES (9001, 'a', %s)".encode(), [QUERY])
+    index = HashIndex.open(indexed, MODEL)
+    assert [hit.id for hit in index.search(QUERY, 5, candidates=2000)] == exact(indexed, 5)
+    assert statuses(indexed) == {}
+
+
+def test_citus_distributes_no_table_that_has_triggers(indexed):
+    with pytest.raises(psycopg.Error, match="it has triggers"):
+        indexed.execute(KEPT["distributed"].encode(), [TABLE])
+    # Writes on workers would not find the index there.
+    indexed.execute("SET citus.enable_unsafe_triggers TO on")
+    with pytest.raises(psycopg.Error, match="hashindex.index"):
+        indexed.execute(KEPT["distributed"].encode(), [TABLE])
+    assert statuses(indexed) == {}
+
+
+def test_a_table_that_was_distributed_without_its_triggers(indexed):
+    for event in ("insert", "update", "delete", "truncate"):
+        indexed.execute(f"DROP TRIGGER hashindex_{MODEL}_{event} ON {TABLE}".encode())
+    indexed.execute(KEPT["distributed"].encode(), [TABLE])
+    indexed.execute(f"INSERT INTO {TABLE} VALUES (9001, 'a', %s)".encode(), [QUERY])
+    found = indexed.execute(f"SELECT id FROM hashindex.search_{MODEL}(%s, 5)".encode(), [QUERY])
+    assert [row[0] for row in found] == exact(indexed, 5)
+    (finding,) = statuses(indexed).values()
+    assert (finding.check, finding.status) == ("table", "broken")
+    assert "Citus distributes" in finding.detail
+    assert f"undistribute_table('public.{TABLE}')" in finding.advice
+    with pytest.raises(HashIndexError, match="Citus distributes"):
+        operations.repair(HashIndex.open(indexed, MODEL))
+    # What the advice says.
+    indexed.execute("SELECT undistribute_table(%s)", [TABLE])
+    operations.repair(HashIndex.open(indexed, MODEL))
+    assert statuses(indexed) == {}
+    index = HashIndex.open(indexed, MODEL)
+    assert [hit.id for hit in index.search(QUERY, 5, candidates=2000)] == exact(indexed, 5)
