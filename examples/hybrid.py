@@ -8,7 +8,7 @@ WORDS = "web server"
 
 with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     (model,) = connection.execute(
-        "SELECT hashindex.train('hybrid', 'packages', 'embedding', bits => 64)"
+        "SELECT hashindex.train('hybrid', 'packages', 'embedding')"
     ).fetchone() or ("",)
     index = HashIndex.create(
         connection, "hybrid_idx", table="packages", column="embedding", model=model

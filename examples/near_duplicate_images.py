@@ -17,7 +17,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         [(n, int(digits.target[n]), Vector(x)) for n, x in enumerate(digits.data)],
     )
     (model,) = connection.execute(
-        "SELECT hashindex.train('digits', 'digits', 'pixels', bits => 64, metric => 'cosine')"
+        "SELECT hashindex.train('digits', 'digits', 'pixels')"
     ).fetchone() or ("",)
     index = HashIndex.create(
         connection, "digits_idx", table="digits", column="pixels", model=model,

@@ -11,7 +11,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         "ALTER TABLE documents ADD PRIMARY KEY (customer, id)"
     )
     (model,) = connection.execute(
-        "SELECT hashindex.train('documents', 'documents', 'embedding', bits => 64)"
+        "SELECT hashindex.train('documents', 'documents', 'embedding')"
     ).fetchone() or ("",)
     index = HashIndex.create(
         connection, "documents_idx", table="documents", column="embedding", model=model,

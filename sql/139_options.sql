@@ -85,13 +85,27 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     tenant text DEFAULT NULL,
     ranking text DEFAULT NULL,
     candidates integer DEFAULT NULL,
-    probes integer DEFAULT NULL
+    probes integer DEFAULT NULL,
+    defer boolean DEFAULT false
 )
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    complete boolean;
 BEGIN
+    IF defer AND EXISTS (
+        SELECT FROM hashindex.index x
+        WHERE x.name = create_index.name AND x.column_name = create_index.column_name
+          AND to_regclass(format('%I.%I', x.schema_name, x.table_name)) = create_index.table_name
+    ) THEN
+        RETURN NULL;
+    ELSIF defer AND NOT EXISTS (SELECT FROM hashindex.model m WHERE create_index.model IN (m.name, format('%s:%s', m.name, m.version))) THEN
+        RAISE WARNING 'index "%" is not made: model "%" does not exist', name, model
+            USING HINT = format('Once it is there, run: pg-hashindex index create %s ...', name);
+        RETURN NULL;
+    END IF;
     PERFORM hashindex._create_index(
         name, table_name, column_name, model,
         jsonb_build_object(
@@ -100,11 +114,18 @@ BEGIN
         ),
         trust_owner
     );
+    complete := (hashindex.find_index(name)).encoded;
+    IF NOT complete THEN
+        -- A class of its own, for those who encode the rows next.
+        RAISE WARNING 'searches of index "%" are exact until its rows are encoded', name
+            USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', name);
+    END IF;
+    RETURN complete;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.create_index IS
-    'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
+    'creates an index: codes, triggers, search function; returns whether it is complete, as on a table without vectors; else pg-hashindex index encode completes it';
 
 CREATE OR REPLACE FUNCTION hashindex.configure_index(
     name text,
@@ -185,7 +206,7 @@ BEGIN
     END IF;
     PERFORM hashindex._create_functions(i);
     -- A swap says it of the index that searches use.
-    IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
+    IF i.building IS NOT NULL AND i.swap_of IS NULL AND i.encoded THEN
         RAISE NOTICE 'searches use % until % are built: pg-hashindex index encode %', i.access, i.building, i.name;
     END IF;
 END

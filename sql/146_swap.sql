@@ -107,7 +107,6 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(exchange.name, administers => true);
     beside hashindex.index;
-    is_older boolean;
     lacks boolean;
     latest bigint;
     log text;
@@ -119,8 +118,6 @@ BEGIN
     END IF;
     i := hashindex._locked_index(i.name);
     SELECT x.* INTO beside FROM hashindex.index x WHERE x.swap_of = exchange.name AND x.swap_state = exchange.state FOR UPDATE;
-    -- In one transaction nothing is built beside: a migration scans until then.
-    is_older := beside.created_at <> now();
     IF beside.name IS NULL THEN
         RAISE EXCEPTION 'index "%" has no % codes of another model', exchange.name,
             CASE exchange.state WHEN 'previous' THEN 'former' ELSE coalesce(exchange.state, 'NULL') END
@@ -134,10 +131,10 @@ BEGIN
     ) THEN
         RAISE EXCEPTION 'index "%" is being encoded or built by another session', exchange.name
             USING ERRCODE = 'lock_not_available', HINT = 'Wait for it.';
-    ELSIF is_older AND current_setting('transaction_isolation') <> 'read committed' THEN
+    ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'codes of index "%" are exchanged after the last written keys, which this transaction may not see', exchange.name
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
-    ELSIF is_older AND beside.swap_state = 'next' THEN
+    ELSIF beside.swap_state = 'next' THEN
         -- A role that does not see every row cannot say that all are encoded.
         lacks := NOT beside.encoded AND NOT row_security_active(format('%I.%I', i.schema_name, i.table_name));
         IF beside.building IS NOT NULL AND NOT lacks THEN
@@ -186,3 +183,42 @@ $$;
 
 COMMENT ON FUNCTION hashindex.exchange(text, text) IS
     'exchanges the codes of an index with those that are next (a swap) or previous (a rollback); the former ones become the previous';
+
+-- For migrations that cannot encode rows.
+CREATE OR REPLACE FUNCTION hashindex.declare_model(index_name text, model text, options jsonb DEFAULT '{}') RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(index_name, administers => true);
+    used hashindex.model := hashindex.find_model(model);
+    named text := format('%s:%s', used.name, used.version);
+    filters text[] := (hashindex._with_options(i, options)).filter_columns;
+    former hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'previous';
+    empty boolean := false;
+BEGIN
+    IF (i.model_id, i.filter_columns) = (used.id, filters) THEN
+        RETURN true;
+    ELSIF (former.model_id, former.filter_columns) = (used.id, filters) THEN
+        -- The former codes lack only the keys written since the last swap.
+        PERFORM hashindex.exchange(i.name, 'previous');
+        RETURN true;
+    ELSIF current_setting('transaction_isolation') = 'read committed' THEN
+        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I.%I WHERE %I IS NOT NULL)', i.schema_name, i.table_name, i.column_name) INTO empty;
+    END IF;
+    IF empty THEN
+        IF former.name IS NOT NULL THEN
+            PERFORM hashindex.drop_index(former.name);
+        END IF;
+        PERFORM hashindex.begin_swap(i.name, named, options => options);
+        PERFORM hashindex.exchange(i.name, 'next');
+    ELSE
+        RAISE WARNING 'index "%" keeps its model until its rows are encoded by %', i.name, named
+            USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index swap %s --model %s', i.name, hashindex._shell_word(named));
+    END IF;
+    RETURN empty;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.declare_model IS
+    'gives an index another model if no row has to be encoded for it, else warns with the command that does; returns whether the index has the model';

@@ -17,7 +17,7 @@ TEMPLATES = {file.stem: file.read_text() for file in (SQL / "templates").glob("*
 OPEN = {
     *("project_with", "encode_with", "project", "encode", "find_model", "orphans"),
     # They do nothing but by functions that ask.
-    *("declare_index", "find_index", "create_index", "configure_index"),
+    *("find_index", "create_index", "configure_index"),
 }
 #: Those whose caller need not trust the owner of the table, since they read it in no statement.
 UNREAD = {"drop_unused", "drop_index", "revoke_reader", "health"}

@@ -29,13 +29,13 @@ TABLE = "mallory.docs"
 #: Everything that is given a table by its name.
 BY_TABLE = {
     "create_index": lambda c: create_index(c, "stolen", table=TABLE),
-    "declare_index": lambda c: c.execute(
+    "declared": lambda c: c.execute(
         create_statement(
             IndexSpec.declared("stolen", "docs", "embedding", "lsh", schema="mallory")
         ).encode()
     ),
     "train in SQL": lambda c: c.execute(
-        f"SELECT hashindex.train('new', '{TABLE}', 'embedding', 'lsh', 8, force => true)".encode()
+        f"SELECT hashindex.train('new', '{TABLE}', 'embedding', force => true)".encode()
     ),
     "sample_table": lambda c: sample_table(c, TABLE, "embedding"),
     "sample_table, labels": lambda c: sample_table(c, TABLE, "embedding", labels="category"),
@@ -136,7 +136,7 @@ def test_a_part_of_it_is_a_strangers(victim, connection, mallory, action, way):
         "sample_table": lambda: sample_table(victim, named, "embedding"),
         "diagnose": lambda: diagnose(victim, named, "embedding"),
         "train in SQL": lambda: victim.execute(
-            f"SELECT hashindex.train('new', '{named}', 'embedding', 'lsh', 8)".encode()
+            f"SELECT hashindex.train('new', '{named}', 'embedding')".encode()
         ),
     }
     with pytest.raises((HashIndexError, psycopg.Error)) as error:
@@ -195,14 +195,12 @@ BY_INDEX = {
     "search_like": lambda i: HashIndex.open(i.connection, i.name).search_like(1, 5),
 }
 BY_INDEX_IN_SQL = {
-    "encode_rows": "SELECT hashindex.encode_rows('docs')",
     "recall": "SELECT hashindex.recall('docs')",
     "exact_search": "SELECT * FROM hashindex.exact_search('docs', '[1,2,3,4,5,6,7,8]')",
     "search": "SELECT * FROM hashindex.search('docs', '[1,2,3,4,5,6,7,8]')",
     "filtered": "SELECT * FROM hashindex.search('docs', '[1,2,3,4,5,6,7,8]', filter => 'id > 3')",
     "hybrid": "SELECT * FROM hashindex.hybrid('docs', '[1,2,3,4,5,6,7,8]', 'a', 'category')",
-    "swap_model": "SELECT hashindex.swap_model('docs', 'other')",
-    "build_landmarks": "SELECT hashindex.build_landmarks('docs')",
+    "declare_model": "SELECT hashindex.declare_model('docs', 'other')",
     "near_duplicates": "SELECT * FROM hashindex.near_duplicates('docs', .1, 3)",
 }
 

@@ -68,8 +68,8 @@ ACTIONS = {
         "replace a function": "CREATE OR REPLACE FUNCTION hashindex._shell_word(word "
         "text) RETURNS text LANGUAGE sql AS 'SELECT word'",
         "configure": "SELECT hashindex.configure_index('items_idx', candidates => 5)",
-        "encode rows": "SELECT hashindex.encode_rows('items_idx')",
         "swap": "SELECT hashindex.begin_swap('items_idx', 'lsh')",
+        "declare a model": "SELECT hashindex.declare_model('items_idx', 'lsh')",
         "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh', "
         "trust_owner => true)",
         "drop": "SELECT hashindex.drop_index('items_idx')",

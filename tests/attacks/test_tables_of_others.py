@@ -26,7 +26,7 @@ def test_no_work_writes_a_row(keeper, connection, mallory):
         index = indexed(keeper)
         connection.execute("UPDATE hashindex.items_idx_codes SET code = ~code WHERE id > 290")
         connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id < 5")
-        keeper.execute("SELECT hashindex.encode_rows('items_idx')")
+        index.encode()
         operations.repair(index, full=True)
         operations.check(index, full=True)
         operations.swap(index, "lsh", access="landmarks", force=True)

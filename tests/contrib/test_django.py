@@ -23,7 +23,7 @@ from pgvector import Bit, HalfVector, Vector
 from pgvector.django import BitField, HammingDistance, VectorField
 
 from pg_hashindex import HashIndex as Handle
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InUseError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH, Thermometer
@@ -138,7 +138,7 @@ def exact(vectors, query, keep, k):
     return [int(i) + 1 for i in order if keep(int(i))][:k]
 
 
-def test_migrations_make_swap_and_drop_an_index(shop, connection, vectors):
+def test_migrations_make_swap_and_drop_an_index(shop, connection, vectors, caplog):
     def check(model, version):
         index = Handle.open(connection, "items_idx")
         assert (index.model, index.model_version, index.waiting()) == (model, version, 0)
@@ -152,29 +152,40 @@ def test_migrations_make_swap_and_drop_an_index(shop, connection, vectors):
     assert "RemoveIndex" in text
     assert "pg_hashindex.contrib.django.HashIndex(candidates=90, fields=['embedding'], " in text
     sql = shop.run("sqlmigrate", "shop", "0002")
-    assert re.search(r"swap_model\(index_name => .*'items_idx'\), model => 'sharper'\)", sql)
+    assert re.search(r"declare_model\(index_name => .*'items_idx'\), model => 'sharper'\)", sql)
     assert "drop_index" not in sql
     shop.migrate()
-    check("sharper", 1)
-    assert Handle.open(connection, "items_idx").candidates == 90
-    connection.execute(
-        "CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint "
-        "LANGUAGE plpgsql AS $$ BEGIN RAISE 'nothing is encoded again'; END $$"
-    )
+    assert "Run: pg-hashindex index swap items_idx --model sharper:1" in caplog.text
+    check("lsh", 1)
+    index = Handle.open(connection, "items_idx")
+    assert index.candidates == 90
+    operations.swap(index, "sharper", force=True, queries=5)
+    caplog.clear()
     shop.migrate("0001")  # by the codes that were kept
     check("lsh", 1)
     shop.migrate()
     check("sharper", 1)
+    assert caplog.text == ""
+    # Without vectors nothing is to be encoded.
+    connection.execute("TRUNCATE shop_item CASCADE")
+    store.save(connection, LSH(n_bits=8, random_state=1).fit(vectors).to_model("third"))
+    shop.declare(HashIndex(fields=["embedding"], model="third", name="items_idx", candidates=90))
+    shop.makemigrations("third")
+    shop.migrate()
+    assert caplog.text == ""
+    index = Handle.open(connection, "items_idx")
+    assert (index.model, index.encoded) == ("third", True)
 
 
-def test_an_index_is_dropped_and_made_again(shop, connection, vectors):
+def test_an_index_is_dropped_and_made_again(shop, connection, vectors, caplog):
     shop.declare()
     shop.makemigrations("none")
     shop.migrate()
     with pytest.raises(UnknownIndexError):
         Handle.open(connection, "items_idx")
     shop.migrate("0001")
-    assert Handle.open(connection, "items_idx").waiting() == 0
+    assert "Run: pg-hashindex index encode items_idx" in caplog.text
+    assert not Handle.open(connection, "items_idx").encoded
     # Another field needs another index, and so does another name.
     shop.migrate()
     shop.declare(HashIndex(fields=["half"], model="lsh:1", name="items_idx"))
@@ -324,6 +335,7 @@ def test_another_key_and_columns_beside_the_codes(shop, connection, vectors):
     shop.migrate()
     row = connection.execute("SELECT key_columns, filter_columns FROM hashindex.index").fetchone()
     assert row == (["sku"], ["price", "called"])
+    Handle.open(connection, "Its-1").encode()
     Item.objects.filter(price=2).update(price=9)
     look_codes_up(connection)
     for asked in (Item.objects.all(), Item.objects.filter(price=9, name__startswith="item 2")):
@@ -337,7 +349,9 @@ def test_a_field_of_tenants(shop, connection, vectors):
     shop.declare(HashIndex(**given, tenant="maker"))
     shop.makemigrations("tenants")
     shop.migrate()
-    assert Handle.open(connection, "its").tenant_column == "maker_id"
+    index = Handle.open(connection, "its")
+    assert index.tenant_column == "maker_id"
+    index.encode()
     rows = Item.objects.filter(price__gte=0).filter(maker=2)
     expected = exact(vectors, vectors[3], lambda i: i % 2 == 1, 5)
     assert [i.pk for i in rows.nearest("embedding", vectors[3], 5, candidates=ROWS)] == expected

@@ -5,21 +5,22 @@ import logging
 import numpy as np
 import psycopg
 import pytest
+import sqlalchemy as sa
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
-from fixtures.migrating import Project, indexes, offline, online
+from fixtures.migrating import Project, create_engine, indexes, offline, online
 from fixtures.roles import make_administrator
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.contrib import alembic as migrations
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
-from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import (
-    DatabaseStateError,
+    DuplicateNameError,
     InUseError,
     InvalidInputError,
     MissingSchemaError,
@@ -65,6 +66,7 @@ def same_by_script(url, make, change):
     online(url, change)
     with connect(url) as here, connect(other) as there:
         assert state(here) == state(there)
+    return script
 
 
 def of_one_index(op):
@@ -98,9 +100,74 @@ def of_several(op):
 
 @pytest.mark.newest
 @pytest.mark.parametrize("change", [of_one_index, of_several])
-def test_a_script_does_the_same(url, connection, items, second, make_database, change):
+def test_a_script_does_the_same_without_rows(url, connection, items, second, make_database, change):
+    connection.execute("TRUNCATE items")
     connection.close()
     same_by_script(url, make_database, change)
+
+
+@pytest.mark.newest
+def test_a_script_names_the_commands_that_encode_rows(connection, items, second):
+    def change(op):
+        create(op)
+        op.swap_hash_model("items_idx", "lsh:2")
+
+    script = offline(change)
+    for command in ("encode items_idx", "swap items_idx --model lsh:2"):
+        assert f"-- If its table has vectors, then run: pg-hashindex index {command}\n" in script
+    told = []
+    connection.add_notice_handler(lambda notice: told.append(notice.message_hint))
+    connection.execute(script.encode())
+    assert told == [
+        "Run: pg-hashindex index encode items_idx",
+        "Run: pg-hashindex index swap items_idx --model lsh:2",
+    ]
+    index = opened(connection)
+    assert (index.model_version, index.waiting(), index.encoded) == (1, 300, False)
+
+
+@pytest.mark.newest
+def test_a_transaction_of_the_callers_leaves_rows(url, connection, items, second, caplog):
+    """It is not committed before he does it, so the migration cannot encode its rows."""
+    engine = create_engine(url)
+    with engine.begin() as transaction:
+        with Operations.context(MigrationContext.configure(transaction)) as op:
+            create(op)
+            op.swap_hash_model("items_idx", "lsh:2")
+    assert [record.getMessage().partition("run: ")[2] for record in caplog.records] == [
+        "pg-hashindex index encode items_idx",
+        "pg-hashindex index swap items_idx --model lsh:2",
+    ]
+    index = opened(connection)
+    assert (index.model_version, index.waiting(), index.encoded) == (1, 300, False)
+    engine.dispose()
+
+
+@pytest.mark.newest
+def test_an_engine_without_a_url_leaves_rows(url, connection, items, model, caplog):
+    engine = sa.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
+    with engine.connect() as session:
+        context = MigrationContext.configure(session)
+        with context.begin_transaction(), Operations.context(context) as op:
+            create(op)
+    assert "run: pg-hashindex index encode items_idx" in caplog.text
+    assert opened(connection).waiting() == 300
+    engine.dispose()
+
+
+@pytest.mark.newest
+def test_a_migration_that_was_interrupted_goes_on(url, connection, items, model, monkeypatch):
+    encode = HashIndex.encode
+    monkeypatch.setattr(HashIndex, "encode", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        online(url, create)
+    assert opened(connection).waiting() == 300
+    monkeypatch.setattr(HashIndex, "encode", encode)
+    online(url, create)
+    assert opened(connection).encoded
+    assert_fresh(opened(connection))
+    with pytest.raises(DuplicateNameError):
+        online(url, create)
 
 
 def test_rows_are_found_after_each_migration(url, connection, items, second, vectors):
@@ -155,23 +222,12 @@ def test_a_swap_of_an_index_with_an_access_path(url, connection, items, second, 
             "items_idx", "items", "embedding", model="lsh:1", access="landmarks", probes=5
         ),
     )
-    assert "searched by its access path scan until landmarks are built" in caplog.text
-    opened(connection).encode()
+    assert caplog.text == ""
     assert opened(connection).access == "landmarks"
-    caplog.clear()
     online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
-    assert "pg-hashindex index encode items_idx" in caplog.text
     found = opened(connection)
-    assert (found.access, found.building, found.probes) == ("scan", "landmarks", 5)
+    assert (found.access, found.building, found.probes) == ("landmarks", None, 5)
     assert_fresh(found)
-    found.encode()
-    assert opened(connection).access == "landmarks"
-    # A migration that encodes rows also puts them into lists.
-    connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
-    connection.execute("INSERT INTO items VALUES (301, 'a', '[5,5,5,5,5,5,5,5]')")
-    connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
-    assert connection.execute("SELECT hashindex.encode_rows('items_idx')").fetchone() == (1,)
-    assert [hit.id for hit in opened(connection).search([5.0] * 8, k=1)] == [301]
 
 
 @pytest.mark.newest
@@ -196,24 +252,17 @@ def test_an_administrator_migrates(url, connection, items, second, as_role):
 
 @pytest.mark.newest
 class TestRefusals:
-    def test_models(self, url, connection, items, second, known_model):
-        store.save(connection, known_model)
-        with pytest.raises(UnknownModelError, match=r'"none" does not exist.*"x" needs it.*defer'):
+    def test_models(self, url, connection, items, second):
+        with pytest.raises(UnknownModelError, match='"none" does not exist'):
             online(url, lambda op: op.create_hash_index("x", "items", "embedding", model="none"))
         online(url, create)
         with pytest.raises(UnknownModelError, match='"none" does not exist'):
             online(url, lambda op: op.swap_hash_model("items_idx", "none"))
-        with pytest.raises(InvalidInputError, match=r"known:1.* evaluated in Python.*index swap"):
-            online(url, lambda op: op.swap_hash_model("items_idx", "known"))
         wide = LSH(n_bits=8).fit(np.eye(16, dtype=np.float32)).to_model("wide")
         store.save(connection, wide)
         with pytest.raises(InvalidInputError, match="8 dimensions, the model takes 16"):
             online(url, lambda op: op.swap_hash_model("items_idx", "wide"))
         assert indexes(connection)[0][:3] == ("items_idx", "public.items", "lsh:1")
-        # Once it was made by Python, there is nothing to refuse.
-        operations.swap(opened(connection), "known", force=True, queries=5)
-        online(url, lambda op: op.swap_hash_model("items_idx", "known:1"))
-        assert indexes(connection)[0][2] == "known:1"
 
     def test_indexes(self, url, connection, items, model):
         with pytest.raises(UnknownIndexError):
@@ -231,7 +280,7 @@ class TestRefusals:
         ("kind", "error", "message"),
         [
             ("swap", InUseError, "being swapped by another session"),
-            ("encode", DatabaseStateError, "being encoded or built"),
+            ("encode", InUseError, "being encoded"),
         ],
     )
     def test_work_under_way(self, url, connection, items, second, kind, error, message):
@@ -364,17 +413,17 @@ def test_a_project_from_an_empty_database(empty_url, tmp_path):
 
 @pytest.mark.newest
 def test_the_functions_are_the_methods(url, connection, items, second):
-    engine = create_engine(url)
-    with engine.begin() as transaction:
-        with Operations.context(MigrationContext.configure(transaction)):
+    with create_engine(url).connect() as session:
+        context = MigrationContext.configure(session)
+        with context.begin_transaction(), Operations.context(context):
             migrations.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
             migrations.swap_hash_model("items_idx", "lsh:2")
             migrations.configure_hash_index("items_idx", candidates=41)
     assert indexes(connection) == [("items_idx", "public.items", "lsh:2", "scan", 41)]
-    with engine.begin() as transaction:
-        with Operations.context(MigrationContext.configure(transaction)):
+    with create_engine(url).connect() as session:
+        context = MigrationContext.configure(session)
+        with context.begin_transaction(), Operations.context(context):
             with pytest.raises(InvalidInputError, match="takes table, column and model"):
                 migrations.drop_hash_index("items_idx", table="items")
             migrations.drop_hash_index("items_idx", table="items", column="x", model="lsh")
     assert indexes(connection) == []
-    engine.dispose()

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
 from fixtures.health import troubles
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import indexed
 
 from pg_hashindex import operations, schema
 from pg_hashindex.db.connection import connect, create_engine, outside_transactions
@@ -87,12 +87,12 @@ def test_commands_under_settings(on, monkeypatch, url, connection, items, model,
 
 def test_sql_under_the_checks_of_plpgsql(connection, items, model):
     connection.execute("SET plpgsql.extra_errors = 'all'")
-    create_index(connection)
+    created = "SELECT hashindex.create_index('items_idx', 'items', 'embedding', 'lsh')"
+    assert connection.execute(created).fetchone() == (False,)
+    HashIndex.open(connection, "items_idx").encode()
     for statement, expected in (
-        ("hashindex.encode_rows('items_idx')", 300),
-        ("hashindex.build_landmarks('items_idx')", 300),
         ("hashindex.train('other', 'items', 'embedding', force => true)", "other:1"),
-        ("hashindex.swap_model('items_idx', 'other')", True),
+        ("hashindex.declare_model('items_idx', 'other')", False),
     ):
         assert connection.execute(f"SELECT {statement}".encode()).fetchone() == (expected,)
     assert_fresh(HashIndex.open(connection, "items_idx"))

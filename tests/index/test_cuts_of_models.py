@@ -59,17 +59,11 @@ def stored(connection, index):
     return [row[0] for row in found], np.array([[bit == "1" for bit in row[1]] for row in found])
 
 
-@pytest.mark.parametrize("written", ["encoded", "built", "by triggers", "in SQL", "built in SQL"])
+@pytest.mark.parametrize("written", ["encoded", "built", "by triggers"])
 def test_codes_are_those_of_python(connection, table, model, rows, written):
     if written == "by triggers":
         connection.execute("TRUNCATE r")
-    if written.endswith("SQL"):
-        connection.execute("SELECT hashindex.declare_index('i', 'r', 'e', 'm')")
-        if written == "built in SQL":
-            connection.execute("SELECT hashindex.build_landmarks('i')")
-        index = HashIndex.open(connection, "i")
-    else:
-        index = create(connection, "landmarks" if written == "built" else "scan")
+    index = create(connection, "landmarks" if written == "built" else "scan")
     if written == "by triggers":
         insert(connection, range(ROWS), rows)
     keys, bits = stored(connection, index)

@@ -8,7 +8,7 @@ import pytest
 from pgvector import Vector
 from psycopg.types.json import Jsonb
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -73,7 +73,7 @@ def test_landmarks_from_10000_rows_on(many):
     assert wanted(create(many)) == "scan"
     many.execute("TRUNCATE many")
     assert wanted(create(many)) == "scan"
-    many.execute("SELECT hashindex.declare_index('many_idx', 'many', 'v', 'lsh')")
+    many.execute("SELECT hashindex.create_index('many_idx', 'many', 'v', 'lsh')")
     assert wanted(HashIndex.open(many, "many_idx")) == "scan"
 
 
@@ -82,15 +82,6 @@ def test_encoding_builds_them(many):
     assert (index.access, index.building) == ("scan", "landmarks")
     index.encode()
     assert (index.access, index.building) == ("landmarks", None)
-
-
-def test_declared_in_one_transaction(many):
-    """It scans at first: building landmarks would keep writers waiting."""
-    many.execute("SELECT hashindex.declare_index('many_idx', 'many', 'v', 'lsh')")
-    index = HashIndex.open(many, "many_idx")
-    assert (index.access, index.building, index.waiting()) == ("scan", "landmarks", 0)
-    many.execute("SELECT hashindex.build_landmarks('many_idx')")
-    assert index.access == "landmarks"
 
 
 def measured(connection, name, training):
@@ -164,8 +155,9 @@ def test_a_swap_keeps_chosen_candidates_alone(many):
     index = create(many, access="scan", model=measured(many, "a", {}))
     index.encode()
     other = measured(many, "b", {"recall": {"candidates": 31, "among": 20_000}})
-    many.execute("SELECT hashindex.swap_model('many_idx', %s)", [other])
+    operations.swap(index, other, force=True, queries=5)
     assert index.candidates == 31
     index.configure(candidates=40)
-    many.execute("SELECT hashindex.swap_model('many_idx', 'lsh')")
+    operations.prune(index)
+    operations.swap(index, "lsh", force=True, queries=5)
     assert index.candidates == 40

@@ -71,18 +71,6 @@ def test_encode_leaves_them_out(connection, access):
         connection.execute(_SET.format(LARGE).encode(), [[5]])
 
 
-@pytest.mark.usefixtures("models")
-def test_encode_rows_in_sql_leaves_them_out(connection, notices):
-    enlarge(connection, 5, 200)
-    index = create_index(connection, model="lengths", metric="l2")
-    connection.execute("SELECT hashindex.encode_rows('items_idx')")
-    assert coded(connection, index) == all_but(5, 200)
-    assert notices == [
-        "left out 2 rows of public.items whose numbers are too large for the model of index "
-        '"items_idx": key 5, 200; Correct or remove them.'
-    ]
-
-
 @pytest.fixture
 def notices(connection):
     from pg_hashindex.db.server_errors import warning_of
@@ -158,8 +146,7 @@ def test_training_on_a_table_without_a_key(connection, items):
 def test_training_in_sql(connection, items):
     enlarge(connection, 5)
     connection.execute(
-        "SELECT hashindex.train('m', 'items', 'embedding', 'itq', bits => 8, metric => 'l2', "
-        "force => true)"
+        "SELECT hashindex.train('m', 'items', 'embedding', metric => 'l2', force => true)"
     )
 
 

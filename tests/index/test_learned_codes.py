@@ -204,20 +204,6 @@ def test_filter_columns_and_halfvec(connection, items, trained, vectors):
     assert_well(index)
 
 
-def test_sql_alone_hashes_and_says_so(connection, items, trained, expected, hashed):
-    store.save(connection, trained)
-    index = create_index(connection, model="taught")
-    notices = []
-    connection.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
-    connection.execute("SELECT hashindex.encode_rows('items_idx')")
-    assert codes_by_row(index) == hashed
-    assert [text for text in notices if "only Python looks up" in text]
-    assert_well(index)
-    # As the warning says: the same model once more.
-    operations.swap(index, "taught:1", queries=20, force=True)
-    assert codes_by_row(HashIndex.open(connection, "items_idx")) == expected
-
-
 def test_queries_are_hashed(taught, vectors):
     """A search orders by the projection of the query, whatever the learned code of its row."""
     hits = taught.search(vectors[0], 300, candidates=300)

@@ -263,14 +263,3 @@ def test_batches_grow_with_the_speed_of_the_network(torch_index, monkeypatch):
     index.connection.execute("UPDATE items SET embedding = embedding + embedding")
     assert index.encode(batch_rows=100) == 300
     assert sizes == [100, 100, 100]
-
-
-def test_encode_rows_locks_the_table_though_python_encodes(queued):
-    """Builds in SQL count on its lock: a row that is written meanwhile would lack its code."""
-    with queued.connection.transaction():
-        queued.connection.execute("SELECT hashindex.encode_rows(%s)", [queued.name])
-        found = queued.connection.execute(
-            "SELECT FROM pg_locks WHERE pid = pg_backend_pid() "
-            "AND relation = 'items'::regclass AND mode = 'ShareRowExclusiveLock'"
-        )
-        assert found.rowcount == 1

@@ -17,7 +17,6 @@ from pg_hashindex.contrib.alembic import ConfigureHashIndexOp, CreateHashIndexOp
 from pg_hashindex.contrib.alembic.catalog import existing_indexes
 from pg_hashindex.contrib.alembic.comparing import _changed
 from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
-from pg_hashindex.contrib.sqlalchemy.statements import create_statement
 from pg_hashindex.db import sql_files
 from pg_hashindex.db.connection import create_engine
 from pg_hashindex.errors import InvalidInputError
@@ -80,14 +79,13 @@ def test_a_new_option_is_taken_everywhere(with_note, url):
     declared = Declared("second", table.c.embedding, model="lsh", note="d")  # type: ignore[call-arg]
     written = CreateHashIndexOp(declared.spec()).to_diff_tuple()
     assert written[-1] == {"model": "lsh", "note": "d"}
-    with_note.execute(create_statement(declared.spec()).encode())
+    create_index(with_note, "second", note="d")
     with create_engine(url).connect() as other:
         found = existing_indexes(other, "public")["second"]
     assert found.spec.options["note"] == "d"
     changed = replace(declared.spec(), options={"note": "e"})
     assert _changed(changed, found, options_changed_by("configure")) == {"note": "e"}
-    for text in ConfigureHashIndexOp("second", {"candidates": 9})._statements():
-        with_note.execute(text.encode())
+    with_note.execute(ConfigureHashIndexOp("second", {"candidates": 9})._statement().encode())
     assert HashIndex.open(with_note, "second").options["note"] == "d"
 
     django = pytest.importorskip("pg_hashindex.contrib.django")
@@ -104,7 +102,8 @@ def test_users_of_sql_name_each_option(connection, function, missing):
         "SELECT proargnames FROM pg_proc WHERE oid = to_regproc('hashindex.' || %s)", [function]
     ).fetchone()
     wanted = {name for name, o in OPTIONS.items() if missing <= {*o.changed_by}}
-    assert {*names} - {"name", "table_name", "column_name", "model", "trust_owner"} == wanted
+    others = {"name", "table_name", "column_name", "model", "trust_owner", "defer"}
+    assert {*names} - others == wanted
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_users_of_sql_name_each_option(connection, function, missing):
 def test_sql_refuses_options_by_name(connection, items, model, options, message):
     from pg_hashindex.db.server_errors import translated_errors
 
-    statement = "SELECT hashindex.declare_index('i', 'items', 'embedding', 'lsh', %s::jsonb)"
+    statement = "SELECT hashindex._create_index('i', 'items', 'embedding', 'lsh', %s, false)"
     with pytest.raises(InvalidInputError, match=message), translated_errors():
         connection.execute(statement, [json.dumps(options)])
 

@@ -7,7 +7,6 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh, of_tables
-from fixtures.indexes import create_index
 from pgvector import Vector
 from psycopg import sql
 from scipy.spatial.distance import cdist
@@ -302,11 +301,9 @@ def test_codes_by_key_and_within_a_radius(index):
     assert found == [row for row in every if row[2] <= 3]
 
 
-def test_landmarks_in_sql_and_writes_while_they_are_built(posts):
+def test_landmarks_and_writes_while_they_are_built(posts):
     index = make(posts, filter_columns=["category"])
-    posts.execute("SELECT hashindex.configure_index('posts_idx', 'landmarks')")
-    posts.execute("SELECT hashindex.build_landmarks('posts_idx')")
-    index = HashIndex.open(posts, "posts_idx")
+    index.configure(access="landmarks").encode()
     assert index.access == "landmarks"
     assert_fresh(index)
     posts.execute("SELECT hashindex._begin_build('posts_idx')")
@@ -321,28 +318,12 @@ def test_landmarks_in_sql_and_writes_while_they_are_built(posts):
     assert_fresh(index)
 
 
-def test_rows_that_the_model_cannot_take_are_named(posts):
-    huge = Vector(np.full(8, 3e38, dtype=np.float32))
-    index = create_index(posts, "posts_idx", table="posts", access="scan")
-    posts.execute("ALTER TABLE posts DISABLE TRIGGER USER")
-    posts.execute("UPDATE posts SET embedding = %s WHERE (tenant_id, id) = (3, 11)", [huge])
-    posts.execute("ALTER TABLE posts ENABLE TRIGGER USER")
-    notices = []
-    posts.add_notice_handler(lambda notice: notices.append(notice.message_primary))
-    posts.execute("SELECT hashindex.encode_rows('posts_idx')")
-    if notices:
-        assert notices == [
-            "left out 1 row of public.posts whose numbers are too large for the model of index "
-            '"posts_idx": key [3, 11]'
-        ]
-    assert index.summary().codes >= 299
-
-
 def test_a_swap_keeps_the_type_of_the_key(index):
     connection = index.connection
     before = objects(connection)
     assert "type posts_idx_key" in before
-    connection.execute("SELECT hashindex.swap_model('posts_idx', 'lsh', '{category}')")
+    operations.swap(index, "lsh", filter_columns=["category"], force=True, queries=5)
+    operations.prune(index)
     types = {name for name in objects(connection) if re.fullmatch("type posts_.*_key", name)}
     assert types == {"type posts_idx_key"}
     swapped = HashIndex.open(connection, "posts_idx")

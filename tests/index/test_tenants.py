@@ -180,9 +180,6 @@ def test_a_tenant_that_is_longer_than_a_b_tree_holds(make, connection, access, s
     store.save(connection, trained("m", 2))
     with pytest.warns(RowsLeftOutWarning, match="tenant is longer"):
         operations.swap(index, "m", force=True, queries=5)
-    connection.execute("SELECT hashindex.encode_rows('things_idx')")
-    if access == "landmarks":
-        connection.execute("SELECT hashindex.build_landmarks('things_idx')")
     check(HashIndex.open(connection, "things_idx"), codes)
 
 
@@ -718,28 +715,6 @@ def test_tenants_that_are_dropped_or_retyped(index, change, says):
         index.search(QUERIES[0], 3, tenant=1)
     index.drop()
     assert index.connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
-
-
-def test_sql_builds_the_lists_of_tenants(make):
-    index = make(encode=False)
-    run = index.connection.execute
-    run("SELECT hashindex.encode_rows('things_idx')")
-    assert run("SELECT hashindex.build_landmarks('things_idx')").fetchone() == (len(TENANTS),)
-    assert_whole(index)
-    sizes = dict(run("SELECT tenant, landmarks FROM hashindex.tenants('things_idx')").fetchall())
-    assert {tenant for tenant, landmarks in sizes.items() if landmarks} == {"1", "2"}
-    assert 15 <= sizes["1"] <= 25
-    for tenant in (1, 2, 3, 4):
-        exact = nearest(index, QUERIES[0], 10, of(tenant))
-        assert keys(index.search(QUERIES[0], 10, tenant=tenant, **ALL)) == exact
-    (landmarks,) = run("SELECT landmark_table FROM hashindex.index").fetchone()
-    leaders = run(
-        f"SELECT count(DISTINCT l.leader), bool_and(o.leader = o.landmark AND o.tenant = l.tenant) "
-        f'FROM hashindex."{landmarks}" l JOIN hashindex."{landmarks}" o ON o.landmark = l.leader '
-        "WHERE l.tenant = 1".encode()
-    ).fetchone()
-    assert leaders[1]
-    assert 5 <= leaders[0] <= 11
 
 
 def test_a_transaction_that_began_before_new_lists_of_a_tenant(index, url):

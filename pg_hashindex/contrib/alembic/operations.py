@@ -4,23 +4,32 @@ The same statements run in a migration, or are written to its script. Each funct
 operation; calling it from a revision, as a method of ``alembic.op`` too, runs the operation.
 """
 
+import contextlib
 import logging
+import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Literal, ParamSpec, Unpack
 
+import sqlalchemy as sa
 from alembic import op
 from alembic.autogenerate import renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, Operations
 from alembic.operations.ops import OpContainer
+from alembic.runtime.migration import MigrationContext
+from psycopg import sql
 
 from ...db import schema
+from ...db.connection import Connection, connect
 from ...db.server_errors import translated_errors
-from ...errors import InvalidInputError
+from ...errors import HashIndexError, InvalidInputError
+from ...index.catalog import swap_row
+from ...index.handle import HashIndex
 from ...index.options import IndexOptions, checked_options, options_changed_by
 from ...models.functions import code_function
+from ...operations import swaps
 from ..sqlalchemy import statements
 from ..sqlalchemy.specification import IndexSpec, PlacedOptions
 
@@ -43,11 +52,34 @@ class _Op(MigrateOperation, ABC):
 
 class _IndexOp(_Op):
     @abstractmethod
-    def _statements(self) -> list[str]:
+    def _statement(self) -> str:
         """Return the SQL of the operation."""
 
 
-class CreateHashIndexOp(_IndexOp):
+class _EncodingOp(_IndexOp):
+    """An operation whose SQL returns whether it is complete; else rows wait to be encoded."""
+
+    #: Whether the migration encodes the rows.
+    encode = True
+
+    @abstractmethod
+    def _name(self) -> str:
+        """Return SQL for the name of the index."""
+
+    @abstractmethod
+    def _command(self, name: str) -> str:
+        """Return the command that completes it."""
+
+    @abstractmethod
+    def _complete(self, index: HashIndex) -> None:
+        """Do what the command does."""
+
+    def _interrupted(self) -> str:
+        """Return SQL that finds what an interrupted migration has left to complete."""
+        return "SELECT WHERE false"
+
+
+class CreateHashIndexOp(_EncodingOp):
     """Make an index, and encode the rows of its table."""
 
     _shown = "add_hash_index"
@@ -55,8 +87,21 @@ class CreateHashIndexOp(_IndexOp):
     def __init__(self, spec: IndexSpec, *, encode: bool = True) -> None:
         self.spec, self.encode = spec, encode
 
-    def _statements(self) -> list[str]:
-        return [statements.create_statement(self.spec, encode=self.encode)]
+    def _statement(self) -> str:
+        return statements.create_statement(self.spec)
+
+    def _name(self) -> str:
+        spec = self.spec
+        return statements.name_on(spec.name, spec.table, spec.schema).as_string(None)
+
+    def _command(self, name: str) -> str:
+        return f"pg-hashindex index encode {name}"
+
+    def _complete(self, index: HashIndex) -> None:
+        index.encode()
+
+    def _interrupted(self) -> str:
+        return statements.incomplete_statement(self.spec)
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         spec = self.spec
@@ -78,9 +123,9 @@ class DropHashIndexOp(_IndexOp):
     ) -> None:
         self.name, self.spec, self.if_exists = name, spec, if_exists
 
-    def _statements(self) -> list[str]:
+    def _statement(self) -> str:
         place = {} if self.spec is None else {"table": self.spec.table, "schema": self.spec.schema}
-        return [statements.drop_statement(self.name, if_exists=self.if_exists, **place)]
+        return statements.drop_statement(self.name, if_exists=self.if_exists, **place)
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         spec = self.spec
@@ -100,7 +145,7 @@ class DropHashIndexOp(_IndexOp):
         return CreateHashIndexOp(self.spec)
 
 
-class SwapHashModelOp(_IndexOp):
+class SwapHashModelOp(_EncodingOp):
     """Give an index another model, or options that a swap alone changes, or both at once."""
 
     _shown = "swap_hash_model"
@@ -118,8 +163,19 @@ class SwapHashModelOp(_IndexOp):
         self.options = checked_options(name, options or {}, to=names)
         self.existing = checked_options(name, existing or {}, to=names)
 
-    def _statements(self) -> list[str]:
-        return [statements.swap_statement(self.name, self.model, self.options)]
+    def _statement(self) -> str:
+        return statements.swap_statement(self.name, self.model, self.options)
+
+    def _name(self) -> str:
+        return sql.Literal(self.name).as_string(None)
+
+    def _command(self, name: str) -> str:
+        return f"pg-hashindex index swap {name} --model {shlex.quote(self.model)}"
+
+    def _complete(self, index: HashIndex) -> None:
+        if swap_row(index.row, ["previous"]) is not None:
+            swaps.prune(index)
+        swaps.swap(index, self.model, force=True, **self.options)
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         model = {"existing_model": self.existing_model} if self.existing_model is not None else {}
@@ -159,8 +215,8 @@ class ConfigureHashIndexOp(_IndexOp):
                 f"index {name!r} is changed by {', '.join(names)}; got none of them"
             )
 
-    def _statements(self) -> list[str]:
-        return statements.configure_statements(self.name, self.settings)
+    def _statement(self) -> str:
+        return statements.configure_statement(self.name, self.settings)
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         existing = {"existing": self.existing} if self.existing else {}
@@ -194,8 +250,8 @@ class ModelFunctionsOp(_IndexOp):
     def __init__(self, model: str, verb: Literal["create", "drop"]) -> None:
         self.model, self.verb = code_function(model)[0], verb
 
-    def _statements(self) -> list[str]:
-        return [statements.function_call(f"{self.verb}_functions", {"model": self.model})]
+    def _statement(self) -> str:
+        return statements.function_call(f"{self.verb}_functions", {"model": self.model})
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         return f"{self.verb}_model_functions", [self.model], {}
@@ -234,13 +290,66 @@ class UninstallHashIndexOp(_Op):
 def _run(operations: Operations, operation: _IndexOp) -> None:
     context = operations.migration_context
     if context.as_sql:
-        for text in operation._statements():
-            context.impl.static_output(f"{text};")
+        context.impl.static_output(f"{operation._statement()};")
+        if isinstance(operation, _EncodingOp):
+            name = operation._call()[1][0]
+            context.impl.static_output(
+                f"-- If its table has vectors, then run: {operation._command(name)}"
+            )
         return
-    connection = operations.get_bind()
-    with translated_errors(), statements.noticed(connection, _log.warning):
-        for text in operation._statements():
-            statements.run(connection, text)
+    bind = operations.get_bind()
+    encoding = operation if isinstance(operation, _EncodingOp) and operation.encode else None
+    with translated_errors(), statements.noticed(bind, _log.warning, encodes=encoding is not None):
+        if encoding is not None and _scalar(bind, encoding._interrupted()):
+            complete = False
+        else:
+            complete = _scalar(bind, operation._statement())
+    if encoding is not None and complete is False:
+        _encode(context, bind, encoding)
+
+
+def _encode(context: MigrationContext, bind: sa.Connection, operation: _EncodingOp) -> None:
+    name = _scalar(bind, f"SELECT {operation._name()}")
+    with _own_connection(context, bind) as connection:
+        if connection is not None:
+            operation._complete(HashIndex.open(connection, name))
+            return
+    _log.warning(
+        "the rows of index %r wait to be encoded, which takes transactions of its own; run: %s",
+        name,
+        operation._command(name),
+    )
+
+
+def _scalar(bind: sa.Connection, statement: str) -> Any:
+    result = statements.run(bind, statement)
+    return None if result is None else result.scalar()
+
+
+@contextlib.contextmanager
+def _own_connection(context: MigrationContext, bind: sa.Connection) -> Iterator[Connection | None]:
+    """Commit what the migration did, and connect by its engine's URL; None if that cannot be.
+
+    The caller of the migrations may have begun their transaction, or the engine may connect by a
+    function, or as another role.
+    """
+    url = bind.engine.url
+    if context._transaction is None or not (url.host or url.database or url.query):
+        yield None
+        return
+    asked = "SELECT pg_postmaster_start_time(), current_database(), current_user"
+    here = tuple(bind.exec_driver_sql(asked).one())
+    with context.autocommit_block():
+        try:
+            connection = connect(
+                url.set(drivername="postgresql").render_as_string(hide_password=False)
+            )
+        except HashIndexError as error:
+            _log.warning("%s", error)
+            yield None
+            return
+        with contextlib.closing(connection):
+            yield connection if connection.execute(asked).fetchone() == here else None
 
 
 @Operations.implementation_for(InstallHashIndexOp)
@@ -309,11 +418,12 @@ def create_hash_index(
     encode: bool = True,
     **options: Unpack[PlacedOptions],
 ) -> _Op:
-    """Make an index, and encode the rows of its table, in the migration's transaction.
+    """Make an index, and encode the rows of its table as ``pg-hashindex index encode`` does.
 
-    Writers wait until that ends, so for a large table leave the encoding to ``pg-hashindex index
-    encode``. That also encodes by models that are evaluated in Python, and builds access paths;
-    until then searches scan all codes.
+    If the table has vectors, the migration's transaction is committed, and a connection of its own
+    encodes the rows while others write; run the migration again if it is interrupted. In a script
+    (``--sql``), and where the transaction is not the migration's own or the engine has no URL, the
+    command is printed instead. Until the rows are encoded, searches are exact.
 
     Parameters
     ----------
@@ -324,7 +434,7 @@ def create_hash_index(
     model
         ``name`` (its latest version) or ``name:version``.
     encode
-        Whether to encode the rows that are there.
+        Whether to encode the rows that are there; a warning names the command for them otherwise.
     schema : str, optional
         The schema of the table; found by the search_path by default.
     trust_owner : optional
@@ -393,12 +503,11 @@ def swap_hash_model(
     existing: IndexOptions | None = None,
     **options: Unpack[IndexOptions],
 ) -> _Op:
-    """Give an index another model, or other filter columns, in the migration's transaction.
+    """Give an index another model, or other filter columns, as ``pg-hashindex index swap`` does.
 
-    Writers wait until the migration ends. For a large table run ``pg-hashindex index swap`` before
-    it: if the index has model and filter columns already, nothing is done. Recall is not compared.
-    The old codes stay, so that a downgrade can return to them, until ``pg-hashindex index prune``
-    or the next swap drops them.
+    Rows are encoded as by `create_hash_index`. If ``pg-hashindex index swap`` ran before, nothing
+    is done. A lower recall is accepted. The old codes stay, so that a downgrade can return to them,
+    until ``pg-hashindex index prune`` or the next swap of a migration drops them.
 
     Parameters
     ----------

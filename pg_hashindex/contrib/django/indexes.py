@@ -21,7 +21,7 @@ from ...errors import InvalidInputError
 from ...index.options import OPTIONS, options_changed_by
 from ..sqlalchemy.specification import DeclaredOptions, IndexSpec
 from ..sqlalchemy.statements import (
-    configure_statements,
+    configure_statement,
     create_statement,
     drop_statement,
     name_on,
@@ -54,9 +54,10 @@ class _Fields(list[str]):
 class HashIndex(models.Index):  # type: ignore[misc]
     """An index of hash codes, for ``Meta.indexes`` of a model.
 
-    Migrations create it, and encode the rows of its table, in their transaction. If only ``model``
-    or a setting of searches changes, they swap the model, and keep the former codes, so that the
-    reverse migration is quick.
+    Migrations create it in their transaction. If the table has vectors, they warn with the command
+    that encodes the rows, and searches are exact until it has run. If only ``model`` changes, they
+    warn with the command that swaps it; without vectors, or with the codes of the model before,
+    they do it themselves.
 
     Parameters
     ----------
@@ -205,7 +206,7 @@ class _Removed:
         }
         named = _named(spec)
         changes = [] if spec.model == was.model else [swap_statement(named, spec.model)]
-        changes += configure_statements(named, changed) if changed else []
+        changes += [configure_statement(named, changed)] if changed else []
         # A deferred index may not exist.
         changes = [f"{change} FROM hashindex.index i {_where(named)}" for change in changes]
         return [*changes, create_statement(spec)] if spec.defer else changes or ["SELECT"]

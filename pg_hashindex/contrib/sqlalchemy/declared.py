@@ -91,20 +91,16 @@ class HashIndex(SchemaItem):
         schema = None if table.schema is None else str(table.schema)
         return replace(self._spec, table=str(table.name), schema=schema)
 
-    def create(
-        self, connection: sa.Connection, *, checkfirst: bool = False, encode: bool = True
-    ) -> None:
-        """Make the index, and encode the rows of its table, in the caller's transaction.
+    def create(self, connection: sa.Connection, *, checkfirst: bool = False) -> None:
+        """Make the index in the caller's transaction.
 
-        Writers wait until it ends; for a large table leave the rows to ``pg-hashindex index
-        encode``.
+        It is complete if its table has no vectors. Else a warning says the command that encodes the
+        rows, ``pg-hashindex index encode``, and searches are exact until then.
 
         Parameters
         ----------
         checkfirst
             Whether to leave an existing index of that name as it is.
-        encode
-            Whether to encode the rows that are there.
 
         Raises
         ------
@@ -121,7 +117,7 @@ class HashIndex(SchemaItem):
         with translated_errors(), noticed(connection, _warn):
             if checkfirst and self._exists(connection):
                 return
-            run(connection, create_statement(spec, encode=encode))
+            run(connection, create_statement(spec))
 
     def drop(self, connection: sa.Connection, *, checkfirst: bool = False) -> None:
         """Drop the index with its codes; table and model stay.

@@ -13,20 +13,43 @@ from sqlalchemy.engine.mock import MockConnection
 from ...db.server_errors import warning_of
 from .specification import IndexSpec, qualified
 
+#: SQLSTATE of the warning that rows wait for a command that encodes them.
+NOT_ENCODED = "01X01"
 
-def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
+
+def create_statement(spec: IndexSpec) -> str:
     """Return SQL that makes an index; with defer, only if it is missing and its model exists."""
+    table = spec.qualified_table
     values = {
-        "name": spec.name,
-        "table_name": spec.qualified_table,
+        "name": sql.SQL("hashindex._declared_name({}, {})").format(
+            sql.Literal(spec.name), sql.Literal(table)
+        ),
+        "table_name": table,
         "column_name": spec.column,
         "model": spec.model,
-        **({"options": json.dumps(spec.options, ensure_ascii=False)} if spec.options else {}),
+        **spec.options,
         **({"defer": True} if spec.defer else {}),
         **({"trust_owner": True} if spec.trust_owner else {}),
-        **({} if encode else {"encode": False}),
     }
-    return function_call("declare_index", values)
+    return function_call("create_index", values)
+
+
+def incomplete_statement(spec: IndexSpec) -> str:
+    """Return SQL for whether the declared index is there, and its rows wait to be encoded."""
+    return (
+        sql.SQL(
+            "SELECT NOT i.encoded FROM hashindex.index i "
+            "JOIN hashindex.model m ON m.id = i.model_id WHERE i.name = {} AND i.column_name = {} "
+            "AND {} IN (m.name, pg_catalog.format('%s:%s', m.name, m.version)) "
+            "AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid "
+            "= to_regclass({})::oid"
+        )
+        .format(
+            name_on(spec.name, spec.table, spec.schema),
+            *map(sql.Literal, (spec.column, spec.model, spec.qualified_table)),
+        )
+        .as_string(None)
+    )
 
 
 def drop_statement(
@@ -57,16 +80,16 @@ def name_on(name: str, table: str, schema: str | None) -> sql.Composed:
 def swap_statement(
     name: str | sql.Composable, model: str, options: dict[str, Any] | None = None
 ) -> str:
-    """Return SQL that gives an index another model, or also options that a swap alone changes."""
-    return function_call("swap_model", {"index_name": name, "model": model, **(options or {})})
+    """Return SQL that gives an index another model, where no row has to be encoded for it."""
+    values = {"index_name": name, "model": model}
+    return function_call(
+        "declare_model", values | ({"options": json.dumps(options)} if options else {})
+    )
 
 
-def configure_statements(name: str | sql.Composable, options: dict[str, Any]) -> list[str]:
+def configure_statement(name: str | sql.Composable, options: dict[str, Any]) -> str:
     """Return SQL that changes the defaults of searches."""
-    return [
-        function_call("configure_index", {"name": name, **options}),
-        function_call("_warn_of_path", {"index_name": name}),
-    ]
+    return function_call("configure_index", {"name": name, **options})
 
 
 def read_key(columns: Sequence[str], index: str, answers: str) -> str:
@@ -116,11 +139,15 @@ def run(connection: sa.Connection | MockConnection, statement: str) -> sa.Cursor
 
 @contextlib.contextmanager
 def noticed(
-    connection: sa.Connection | MockConnection, tell: Callable[[str], None]
+    connection: sa.Connection | MockConnection,
+    tell: Callable[[str], None],
+    *,
+    encodes: bool = False,
 ) -> Iterator[None]:
     """Pass on the warnings of the server if psycopg is the driver.
 
     They are issued after the block, since psycopg swallows errors that its handlers raise.
+    ``encodes``: without those that rows wait to be encoded, which the caller does.
     """
     driver = getattr(connection, "connection", None)
     driver = getattr(driver, "driver_connection", None)
@@ -131,7 +158,8 @@ def noticed(
     warnings: list[str | None] = []
 
     def handler(diagnosis: psycopg.errors.Diagnostic) -> None:
-        warnings.append(warning_of(diagnosis))
+        if not (encodes and diagnosis.sqlstate == NOT_ENCODED):
+            warnings.append(warning_of(diagnosis))
 
     driver.add_notice_handler(handler)
     try:
