@@ -12,13 +12,8 @@ import pg_hashindex.contrib.alembic  # noqa: F401
 
 
 def run(**options: Any) -> None:
-    """Run the migrations, each in a transaction of its own."""
-    context.configure(
-        target_metadata=Base.metadata,
-        typed_hash_indexes=True,
-        transaction_per_migration=True,
-        **options,
-    )
+    """Run the migrations."""
+    context.configure(target_metadata=Base.metadata, typed_hash_indexes=True, **options)
     with context.begin_transaction():
         context.run_migrations()
 
