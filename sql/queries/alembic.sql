@@ -9,3 +9,10 @@ FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = i.schema_name
 LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
 WHERE i.swap_of IS NULL ORDER BY i.name
+
+-- name: waits
+-- Whether the declared index is there, as a migration that was interrupted has left it, and its rows wait to be encoded.
+SELECT NOT i.encoded FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
+WHERE i.name = hashindex._declared_name({name}, to_regclass({table})) AND i.column_name = {column}
+  AND {model} IN (m.name, pg_catalog.format('%s:%s', m.name, m.version))
+  AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid = to_regclass({table})::oid

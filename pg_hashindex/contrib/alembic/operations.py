@@ -24,6 +24,7 @@ from psycopg import sql
 from ...db import schema
 from ...db.connection import Connection, connect
 from ...db.server_errors import translated_errors
+from ...db.sql_files import query
 from ...errors import HashIndexError, InvalidInputError
 from ...index.catalog import swap_row
 from ...index.handle import HashIndex
@@ -101,7 +102,10 @@ class CreateHashIndexOp(_EncodingOp):
         index.encode()
 
     def _interrupted(self) -> str:
-        return statements.incomplete_statement(self.spec)
+        spec = self.spec
+        values = (spec.name, spec.qualified_table, spec.column, spec.model)
+        named = zip(("name", "table", "column", "model"), map(sql.Literal, values), strict=True)
+        return sql.SQL(query("alembic.waits")).format(**dict(named)).as_string(None)
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         spec = self.spec

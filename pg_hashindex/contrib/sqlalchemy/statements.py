@@ -34,24 +34,6 @@ def create_statement(spec: IndexSpec) -> str:
     return function_call("create_index", values)
 
 
-def incomplete_statement(spec: IndexSpec) -> str:
-    """Return SQL for whether the declared index is there, and its rows wait to be encoded."""
-    return (
-        sql.SQL(
-            "SELECT NOT i.encoded FROM hashindex.index i "
-            "JOIN hashindex.model m ON m.id = i.model_id WHERE i.name = {} AND i.column_name = {} "
-            "AND {} IN (m.name, pg_catalog.format('%s:%s', m.name, m.version)) "
-            "AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid "
-            "= to_regclass({})::oid"
-        )
-        .format(
-            name_on(spec.name, spec.table, spec.schema),
-            *map(sql.Literal, (spec.column, spec.model, spec.qualified_table)),
-        )
-        .as_string(None)
-    )
-
-
 def drop_statement(
     name: str, *, table: str | None = None, schema: str | None = None, if_exists: bool = False
 ) -> str:
