@@ -24,6 +24,8 @@ FIRST = ("README", "start")
 def test_the_blocks_of_a_page_run(reader, page, capsys):
     for block in blocks_of(page):
         if "--method bgdh" in block.code and find_spec("torch") is None:
+            if page.stem == "labels":
+                pytest.skip("what follows needs the model, which needs torch")
             continue
         reader.follow(block)
     if page.name == "README.md":

@@ -71,7 +71,7 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """What `encode_column` did.
+    """The result of `encode_column`.
 
     Attributes
     ----------
