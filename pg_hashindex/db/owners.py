@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from ..errors import MissingRightsError
+from ..errors import MissingRightsError, MissingSchemaError
 from .connection import Connection, prepare
 from .sql_files import query
 from .statements import Statement, Steps, execute, run
@@ -23,6 +23,14 @@ _TRUSTING: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()
 _ASKED: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()
 
 SCHEMA_OWNER = query("owners.schema_owner")
+
+#: Refusal of a schema from before the first release.
+NOT_UPGRADED = (
+    "schema hashindex was made by an earlier commit, from which there is no upgrade; with that "
+    "commit run pg-hashindex model export NAME FILE for each model, pg-hashindex index drop NAME "
+    "for each index and pg-hashindex schema downgrade, then with this release pg-hashindex schema "
+    "upgrade and pg-hashindex model import FILE, and create the indexes again"
+)
 
 
 def trust_owners(connection: psycopg.BaseConnection[Any]) -> None:
@@ -96,8 +104,10 @@ def _must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
 def schema_owner_steps(connection: psycopg.BaseConnection[Any]) -> Steps[None]:
     """Refuse the schema of another role as `ask_schema` does."""
     if _must_ask(connection):
-        for row in (yield Statement(SCHEMA_OWNER)):
+        for *row, is_earlier in (yield Statement(SCHEMA_OWNER)):
             refuse_owner(*row)
+            if is_earlier:
+                raise MissingSchemaError(NOT_UPGRADED)
             _ASKED.add(connection)
 
 

@@ -32,7 +32,7 @@ import sqlalchemy as sa
 from ..errors import InUseError, MissingSchemaError
 from . import sql_files
 from .locks import LOCK_MS, is_locked, tries
-from .owners import SCHEMA_OWNER, refuse_owner
+from .owners import NOT_UPGRADED, SCHEMA_OWNER, refuse_owner
 from .server_errors import translated_errors
 
 __all__ = [
@@ -122,7 +122,8 @@ def upgrade(
     MissingExtensionError, OldServerError, MissingRightsError
         If the database does not allow it; nothing is changed then.
     MissingSchemaError
-        If the extension is installed, and the server has no files of this release.
+        If the extension is installed, and the server has no files of this release; or if the schema
+        was made before the first release.
     InUseError
         If transactions kept the schema in use for so long. Nothing is changed then.
     """
@@ -132,6 +133,7 @@ def upgrade(
         # This waits for another upgrade.
         _run(connection, first)
         found = _status(connection)
+        _refuse_unknown(found)
         for last in tries(patience):
             try:
                 with connection.begin_nested():
@@ -201,6 +203,7 @@ def downgrade(
         found = _status(connection)
         if not found.installed:
             return
+        _refuse_unknown(found)
         names = list(connection.scalars(sa.text("SELECT name FROM hashindex.index ORDER BY name")))
         if names:
             raise InUseError(
@@ -254,7 +257,7 @@ def status(connection: sa.Connection, *, trust_owner: bool = False) -> SchemaSta
     with translated_errors():
         row = connection.execute(sa.text(SCHEMA_OWNER)).one_or_none()
         if row is not None and not trust_owner:
-            refuse_owner(*row)
+            refuse_owner(*row[:3])
         return _status(connection)
 
 
@@ -439,6 +442,13 @@ def _config(connection: sa.Connection | None = None) -> alembic.config.Config:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
+
+
+def _refuse_unknown(found: SchemaStatus) -> None:
+    """Refuse a schema whose revision is none of this release's migrations."""
+    scripts = alembic.script.ScriptDirectory.from_config(_config()).walk_revisions()
+    if found.installed and found.revision not in {one.revision for one in scripts}:
+        raise MissingSchemaError(NOT_UPGRADED)
 
 
 def _head() -> str:

@@ -68,10 +68,13 @@ FROM pg_catalog.pg_namespace n CROSS JOIN LATERAL (
 WHERE n.nspname = 'hashindex' AND o.owner <> n.nspowner ORDER BY 1
 
 -- name: schema_owner
--- Whether the caller may run what the owner of schema hashindex has put there, the owner, and the caller.
+-- Whether the caller may run what the owner of schema hashindex has put there, the owner, and the caller; and whether the schema is
+-- one from before the first release, which had no table of objects.
 SELECT NOT me.rolsuper OR pg_catalog.pg_has_role(n.nspowner, me.rolname, 'USAGE'),
        pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(n.nspowner)),
-       pg_catalog.quote_ident(me.rolname)
+       pg_catalog.quote_ident(me.rolname),
+       pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL
+           AND pg_catalog.to_regclass('hashindex.object') IS NULL
 FROM pg_catalog.pg_namespace n CROSS JOIN (
     SELECT r.* FROM pg_catalog.pg_roles r
     WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import subprocess
 import textwrap
 import threading
@@ -34,6 +35,7 @@ from pg_hashindex.errors import (
     OldServerError,
 )
 from pg_hashindex.hashers import LSH, SGH
+from pg_hashindex.index.handle import list_indexes
 
 # Objects of an application that uses us: neither upgrade nor downgrade may touch them.
 USERS_OWN = """
@@ -289,6 +291,35 @@ def test_downgrade_is_refused_while_the_user_uses_ours(url, statement):
         downgrade(url)
     assert state(url) == before
     assert status(url).up_to_date
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE hashindex.alembic_version SET version_num = '0001'",
+        "UPDATE hashindex.alembic_version SET version_num = '0001'; DROP TABLE hashindex.object",
+    ],
+)
+def test_a_schema_of_an_earlier_commit_is_refused(url, run, statement):
+    with connect(url) as connection:
+        connection.execute(statement.encode())
+        before = catalog(connection)
+    said = r"earlier commit.*model export NAME FILE.*schema downgrade.*schema upgrade.*model import"
+    for command in (schema.upgrade, schema.downgrade):
+        with pytest.raises(MissingSchemaError, match=said), create_engine(url).begin() as made:
+            command(made)
+    for name in ("upgrade", "downgrade"):
+        more = ["--yes"] if name == "downgrade" else []
+        told = run("schema", name, *more, "--database-url", url, code=3).output
+        assert re.search(said, told, re.S)
+    if "object" in statement:
+        with connect(url) as connection:
+            for ask in (list_indexes, store.list_models):
+                with pytest.raises(MissingSchemaError, match=said):
+                    ask(connection)
+        assert re.search(said, run("index", "list", "--database-url", url, code=3).output, re.S)
+    with connect(url) as connection:
+        assert catalog(connection) == before
 
 
 def test_upgrade_brings_functions_back(url):
