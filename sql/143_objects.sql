@@ -6,14 +6,10 @@ GRANT SELECT ON hashindex.object TO PUBLIC;
 
 -- Functions, tables and types of schema hashindex, and triggers that call its functions, by the names that rows of hashindex.object have.
 CREATE OR REPLACE FUNCTION hashindex._existing() RETURNS TABLE (kind text, name text, id oid, object text)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT 'function', format('%s(%s)', p.proname, (
-        SELECT string_agg(t.typname, ', ' ORDER BY a.n) FROM unnest(p.proargtypes) WITH ORDINALITY a(type, n) JOIN pg_type t ON t.oid = a.type
-    )), p.oid, p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace
+LANGUAGE sql STABLE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT 'function', format('%s(%s)', p.proname, regexp_replace(oidvectortypes(p.proargtypes), '[^ ,]+[.]', '', 'g')), p.oid, p.oid::regprocedure::text
+    FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace
     UNION ALL
     SELECT 'table', c.relname::text, c.oid, c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
     UNION ALL
@@ -21,8 +17,7 @@ BEGIN
     UNION ALL
     SELECT 'trigger', t.tgname::text, t.oid, format('%I ON %s', t.tgname, t.tgrelid::regclass)
     FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'hashindex'::regnamespace;
-END
-$$;
+END;
 
 -- Hash of an object as it is: of the statement that makes a function or trigger, and of the columns and keys of a table or type.
 CREATE OR REPLACE FUNCTION hashindex._hash_of(kind text, id oid) RETURNS text
