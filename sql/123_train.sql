@@ -177,7 +177,8 @@ BEGIN
     -- A sample that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so whole
     -- pages of it are drawn. At most 256 MB are held.
     sample := least(sample, 67108864 / dimension);
-    rows_in_table := sum(greatest(c.reltuples, 0)) FROM hashindex._parts_of(table_name) p JOIN pg_class c ON c.oid = p.part;
+    rows_in_table := sum(greatest(c.reltuples, 0)) FROM pg_class c
+    WHERE c.oid = table_name OR c.oid IN (SELECT t.relid FROM pg_partition_tree(table_name) t);
     IF rows_in_table <= 1000000 THEN
         EXECUTE format('SELECT count(%I) FROM %s', column_name, table_name) INTO rows_in_table;
     END IF;

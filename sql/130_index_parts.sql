@@ -236,7 +236,7 @@ CREATE OR REPLACE FUNCTION hashindex._sync_name(triggers text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN 'sync_' || CASE WHEN triggers ~ '^[a-z0-9_]+$' THEN triggers ELSE translate(lower(triggers), '~-', '$$') || '$' || left(md5(triggers), 8) END;
 
--- Whether the triggers belong to the index beside which an index is: they log keys for it. Each index of a distributed table has its own.
+-- Whether the triggers belong to the index beside which an index is: they log keys for it.
 CREATE OR REPLACE FUNCTION hashindex._is_logged_for(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -261,31 +261,11 @@ CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
 
--- A table and all of its partitions, of whatever level.
-CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass) RETURNS TABLE (part regclass, is_partition boolean)
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT p.relid, p.relid <> table_name FROM (SELECT t.relid FROM pg_partition_tree(table_name) t UNION SELECT table_name) p;
-END;
-
 -- A number that the codes of an index never had before. An index that is dropped and created again must not get a number that it had
 -- before.
 CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint) RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
-
--- A partition that has the triggers of an index and is not one of those that its codes are of: it was restored alone.
-CREATE OR REPLACE FUNCTION hashindex._restored_part(i hashindex.index) RETURNS regclass
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-BEGIN
-    RETURN p.part FROM hashindex._parts_of(base) p JOIN hashindex._triggers_of(i) t ON t.tgrelid = p.part
-    WHERE p.is_partition AND i.table_oid = base::oid AND p.part::oid <> ALL (i.part_oids) LIMIT 1;
-END
-$$;
 
 -- Whether an index's table is the one that its codes are of: a table that is restored alone comes back with its triggers, but with other
 -- rows, and codes that are restored alone are of rows as they were.
@@ -295,7 +275,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN ((i.table_oid = to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid)
-        = (i.codes_oid = to_regclass(format('hashindex.%I', i.code_table))::oid)) IS TRUE AND hashindex._restored_part(i) IS NULL;
+        = (i.codes_oid = to_regclass(format('hashindex.%I', i.code_table))::oid)) IS TRUE;
 END
 $$;
 
@@ -304,13 +284,8 @@ CREATE OR REPLACE FUNCTION hashindex._bind(name text, anyway boolean DEFAULT fal
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    parts oid[] := ARRAY(
-        SELECT p.part::oid FROM hashindex.index i, hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p
-        WHERE i.name = _bind.name AND p.is_partition
-    );
 BEGIN
-    UPDATE hashindex.index x SET (table_oid, codes_oid, part_oids) = (n.table_oid, n.codes_oid, parts)
+    UPDATE hashindex.index x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
     FROM (
         SELECT i.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid,
                to_regclass(format('hashindex.%I', i.code_table))::oid AS codes_oid

@@ -42,32 +42,17 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    base regclass := to_regclass(parts ->> 'table');
     several boolean := parts -> 'several';
     named record;
-    dividing record;
 BEGIN
     SELECT string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) AS answer,
            string_agg(format('coalesce(n.%I, o.%I)', k.name, k.name), ', ' ORDER BY k.n) AS changed
     INTO named FROM unnest(i.key_columns, hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(name, shown, type, n);
-    SELECT coalesce(string_agg(format(E'    hashindex_part_%s %s[];\n', k.n, k.type), '' ORDER BY k.n), '') AS variables,
-           coalesce(string_agg(format(
-               E'        hashindex_part_%s := ARRAY(SELECT DISTINCT k.id_%s FROM unnest(hashindex_keys) k);\n', k.n, k.n
-           ), '' ORDER BY k.n), '') AS values,
-           coalesce(string_agg(format(' AND %s.%I = ANY (hashindex_part_%s)', parts ->> 'table', k.name, k.n), '' ORDER BY k.n), '') AS condition
-    INTO dividing FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY k(name, type, n)
-    WHERE several AND EXISTS (
-        SELECT FROM hashindex._parts_of(base) t JOIN pg_partitioned_table d ON d.partrelid = t.part
-        JOIN pg_attribute a ON a.attrelid = t.part AND a.attnum = ANY (d.partattrs::smallint[])
-        WHERE a.attname = k.name
-    );
     RETURN jsonb_build_object(
         -- Columns of an answer, with their types; and its key, from the text a.id.
         'answer', named.answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         -- The key of an updated row. A row of NULLs is not NULL, so columns are taken one by one.
-        'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, parts ->> 'key_type'),
-        -- Key columns by which the table is partitioned: with their values, the partitions that hold no key are left out.
-        'part_variables', dividing.variables, 'part_values', dividing.values, 'in_parts', dividing.condition
+        'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, parts ->> 'key_type')
     );
 END
 $$;
@@ -79,7 +64,6 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(parts ->> 'table');
-    partitioned boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p');
 BEGIN
     RETURN jsonb_build_object(
         -- The functions of the index. Triggers call refresher, by the name refresh.
@@ -89,11 +73,6 @@ BEGIN
         'refresher', CASE WHEN hashindex._encoded_in_python(i) THEN 'forget' ELSE 'refresh' END,
         -- Defaults of candidates and probes; whether candidates are looked for in lists.
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'lists', i.access = 'landmarks',
-        -- Plans of the exact distances. A plan that knows the keys leaves out the partitions that hold none of them.
-        'table_plans', CASE WHEN partitioned THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
-        -- There is no bitmap over keys of several columns.
-        'table_indexscan', CASE WHEN partitioned OR cardinality(i.key_columns) > 1 THEN 'on' ELSE 'off' END,
-        'partitioned', partitioned,
         -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance.
         'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
         'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
@@ -122,17 +101,11 @@ DECLARE
     );
 BEGIN
     -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
-    -- Partitions by pg_inherits, since pg_partition_tree locks all of them.
+    -- What is written through a table above it or below it fires no trigger of it.
     conditions := conditions || jsonb_build_object('kept', hashindex._fill(
         $kept$(x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass({code_table_literal}))
-            AND t.tgrelid = {table_literal}::regclass AND t.tgname = {trigger} AND t.tgfoid = to_regproc({sync_literal}){if partitioned}
-            AND (x.table_oid <> t.tgrelid OR NOT EXISTS (
-                SELECT FROM (
-                    WITH RECURSIVE tree (oid) AS (SELECT t.tgrelid UNION SELECT h.inhrelid FROM tree p JOIN pg_inherits h ON h.inhparent = p.oid)
-                    SELECT p.oid FROM tree p WHERE p.oid <> t.tgrelid EXCEPT SELECT unnest(x.part_oids) OFFSET 0
-                ) p
-                WHERE EXISTS (SELECT FROM pg_trigger o WHERE (o.tgrelid, o.tgname, o.tgfoid) = (p.oid, t.tgname, t.tgfoid) OFFSET 0)
-            )){end partitioned}$kept$, conditions
+            AND t.tgrelid = {table_literal}::regclass AND t.tgname = {trigger} AND t.tgfoid = to_regproc({sync_literal})
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0)$kept$, conditions
     ));
     -- The types that columns have, unless the index was made for others.
     SELECT string_agg(format('pg_typeof(n.%I) <> %L::regtype', k.name, CASE WHEN k.kept = ANY (t.bases) THEN a.atttypid ELSE k.kept END::regtype), ' OR ' ORDER BY k.n) AS differ,

@@ -103,9 +103,9 @@ DECLARE
     here bigint := pg_current_xact_id()::text::bigint;
 BEGIN
     IF EXISTS (
-        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        SELECT FROM pg_class c
         -- Transactions are numbered modulo 2^32.
-        WHERE c.xmax <> '0'::xid
+        WHERE c.oid = base AND c.xmax <> '0'::xid
           AND pg_xact_status((here + ((c.xmax::text::bigint - here + 2147483648) & 4294967295) - 2147483648)::text::xid8) = 'committed'
     ) THEN
         RAISE EXCEPTION 'could not serialize access: table % was altered since this transaction began', base

@@ -46,7 +46,7 @@ BEGIN
     -- The planner's estimate, but no more rows than have space: it takes a table that was never analyzed to have short ones.
     rows := greatest(ranked, least(
         (hashindex._estimate(format('SELECT FROM %s', base))).matching,
-        (SELECT sum(pg_table_size(p.part)) FROM hashindex._parts_of(base::regclass) p)::double precision
+        pg_table_size(base::regclass)::double precision
             / (CASE hashindex._vector_type(base::regclass, i.column_name) WHEN '{ext}.halfvec' THEN 2 ELSE 4 END * used.dimension)
     ));
     RETURN ceil(least(greatest((measured ->> 'candidates')::numeric, 10), 200)::double precision * (rows / ranked) ^ 0.2);

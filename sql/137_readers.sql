@@ -22,12 +22,11 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    hiding regclass[] := ARRAY(SELECT p.part FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE c.relrowsecurity);
+    hides boolean := c.relrowsecurity FROM pg_class c WHERE c.oid = base;
 BEGIN
     RETURN coalesce(CASE
-        WHEN hiding = '{}' THEN NULL
-        -- Policies of a partition hold for those who name it.
-        WHEN i.tenant_column IS NULL OR hiding <> ARRAY[base] THEN
+        WHEN NOT hides THEN NULL
+        WHEN i.tenant_column IS NULL THEN
             format('row security of %s hides rows, and their codes tell what is in them', base)
         ELSE (
             SELECT format('policy "%s" of %s depends on more than the tenant, and codes tell what is in rows', min(p.polname), base)

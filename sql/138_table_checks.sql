@@ -54,11 +54,6 @@ BEGIN
         RAISE EXCEPTION '% is a temporary table, which an index would outlive', table_name
             USING ERRCODE = 'wrong_object_type', HINT = 'Use a table that stays.';
     END IF;
-    -- A write to an inheriting table fires none of the parent's triggers.
-    IF kind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = table_name) THEN
-        RAISE EXCEPTION '% has tables that inherit from it', table_name
-            USING ERRCODE = 'wrong_object_type', HINT = 'Index each of them, or use declarative partitions.';
-    END IF;
     SELECT a.atttypid, a.atttypmod INTO column_type, column_dimension
     FROM pg_attribute a
     WHERE a.attrelid = table_name AND a.attname = column_name
@@ -86,14 +81,41 @@ BEGIN
 END
 $$;
 
+-- Why a table cannot have codes of ours, or NULL: PostgreSQL fires the statement triggers of the table that a statement names, so those of
+-- one table miss what is written through a table above or below it.
+CREATE OR REPLACE FUNCTION hashindex._not_plain(base regclass) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+RETURN (
+    SELECT CASE
+        WHEN c.relkind = 'p' THEN format('%s is a partitioned table', base)
+        WHEN c.relispartition THEN format('%s is a partition of %s', base, (SELECT h.inhparent::regclass FROM pg_inherits h WHERE h.inhrelid = base))
+        WHEN EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = base) THEN format('%s inherits from another table', base)
+        WHEN EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = base) THEN format('%s has tables that inherit from it', base)
+    END FROM pg_class c WHERE c.oid = base
+);
+
+-- Refuses a table that has partitions, is one, inherits or is inherited from.
+CREATE OR REPLACE FUNCTION hashindex._check_plain(base regclass, column_name text) RETURNS void
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    reason text := hashindex._not_plain(base);
+BEGIN
+    IF reason IS NOT NULL THEN
+        RAISE EXCEPTION '%, and an index keeps the codes of one plain table', reason
+            USING ERRCODE = 'wrong_object_type', HINT = format(
+                'Have pgvector index the codes of a function: pg-hashindex quickstart --table %s --column %s --as function',
+                hashindex._shell_word(base::text), hashindex._shell_word(column_name)
+            );
+    END IF;
+END
+$$;
+
 -- Whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike.
 CREATE OR REPLACE FUNCTION hashindex._logging(table_name regclass) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
--- The codes of a table with partitions are LOGGED if one of these is.
-RETURN (
-    SELECT CASE WHEN bool_and(c.relpersistence = 'u') THEN 'UNLOGGED' ELSE 'LOGGED' END
-    FROM hashindex._parts_of(table_name) p JOIN pg_class c ON c.oid = p.part WHERE c.relkind <> 'p'
-);
+RETURN (SELECT CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE 'LOGGED' END FROM pg_class c WHERE c.oid = table_name);
 
 -- Whether a type is neither built in nor an enum of the administrator. Triggers run as the administrator, so no operator, cast or domain
 -- check of another role may run in them. An enum has PostgreSQL's operators, unless its owner defines others.
@@ -155,38 +177,18 @@ BEGIN
 END
 $$;
 
--- Hint: how to add a key, of the wanted columns if they are named. No hint if PostgreSQL would refuse it: a partitioned table has
--- no unique key without the columns that it is partitioned by, and no table has two primary keys.
+-- Hint: how to add a key, of the wanted columns if they are named. A view has none.
 CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text[]) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     kind "char" := (SELECT c.relkind FROM pg_class c WHERE c.oid = base);
-    divided text;
-    by_expression boolean;
-    primary_key text;
 BEGIN
     IF kind = 'm' THEN
         RETURN 'A materialised view has no keys and no triggers: make the index of the table behind it.';
     END IF;
-    SELECT string_agg(a.attname, ',' ORDER BY k.n) INTO primary_key
-    FROM pg_index x CROSS JOIN unnest(x.indkey::smallint[]) WITH ORDINALITY k(number, n) JOIN pg_attribute a ON a.attrelid = base AND a.attnum = k.number
-    WHERE x.indrelid = base AND x.indisprimary AND k.n <= x.indnkeyatts;
-    -- Partitions may be partitioned themselves. An expression is not a column.
-    SELECT string_agg(DISTINCT pg_get_partkeydef(t.relid), ' and '), bool_or(0 = ANY (p.partattrs::smallint[])) INTO divided, by_expression
-    FROM pg_partition_tree(base) t JOIN pg_partitioned_table p ON p.partrelid = t.relid
-    WHERE EXISTS (
-        SELECT FROM unnest(p.partattrs::smallint[]) d(number)
-        WHERE d.number = 0 OR NOT EXISTS (
-            SELECT FROM pg_attribute a WHERE a.attrelid = p.partrelid AND a.attnum = d.number AND (wanted IS NULL OR a.attname = ANY (wanted))
-        )
-    );
-    IF divided IS NOT NULL THEN
-        RETURN format('%s is partitioned by %s, and PostgreSQL keeps columns of it unique only together with those that it is partitioned by', base, divided)
-            || CASE WHEN primary_key IS NOT NULL THEN format(': leave the key out for the primary key, (%s).', replace(primary_key, ',', ', '))
-               ELSE '. Make an index of each partition' || CASE WHEN by_expression THEN '.' ELSE ', or a key that has these columns too.' END END;
-    ELSIF wanted IS NOT NULL THEN
+    IF wanted IS NOT NULL THEN
         RETURN format(
             'Run: ALTER TABLE %s %s, ADD UNIQUE (%s);', base,
             (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', w.name), ', ' ORDER BY w.n) FROM unnest(wanted) WITH ORDINALITY w(name, n)),
@@ -308,26 +310,22 @@ DECLARE
     functions text;
 BEGIN
     FOR found IN
-        SELECT e.*, format('%I.%I', n.nspname, c.relname) AS part, c.relname
-        FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part JOIN pg_namespace n ON n.oid = c.relnamespace
+        SELECT e.*, format('%I.%I', n.nspname, c.relname) AS named, c.relname
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         CROSS JOIN LATERAL (
             SELECT 'pg_class'::regclass AS kind, x.indexrelid AS object, format('index %s', x.indexrelid::regclass) AS shown,
                 concat_ws(', ', pg_get_expr(x.indexprs, x.indrelid), pg_get_expr(x.indpred, x.indrelid)) AS expression
-            FROM pg_index x WHERE x.indrelid = p.part
-            UNION ALL
-            -- Only the planner of partitions evaluates constraints.
-            SELECT 'pg_constraint'::regclass, k.oid, format('constraint "%s"', k.conname), pg_get_expr(k.conbin, k.conrelid)
-            FROM pg_constraint k WHERE k.conrelid = p.part AND k.contype = 'c' AND p.is_partition
+            FROM pg_index x WHERE x.indrelid = base
             UNION ALL
             SELECT 'pg_policy'::regclass, y.oid, format('policy "%s"', y.polname),
                 concat_ws(', ', pg_get_expr(y.polqual, y.polrelid), pg_get_expr(y.polwithcheck, y.polrelid))
-            FROM pg_policy y WHERE y.polrelid = p.part AND c.relrowsecurity
+            FROM pg_policy y WHERE y.polrelid = base AND c.relrowsecurity
         ) e
-        WHERE e.expression <> ''
+        WHERE c.oid = base AND e.expression <> ''
     LOOP
         BEGIN
             -- A row without a table: planning it finds what this expression calls, and nothing is evaluated.
-            EXECUTE format('SELECT %s FROM unnest(ARRAY[NULL::%s]) AS %I LIMIT 0', found.expression, found.part, found.relname);
+            EXECUTE format('SELECT %s FROM unnest(ARRAY[NULL::%s]) AS %I LIMIT 0', found.expression, found.named, found.relname);
         EXCEPTION
             WHEN undefined_function OR undefined_table OR undefined_object OR invalid_schema_name THEN
                 SELECT string_agg(format('ALTER FUNCTION %s SET search_path = %I, pg_temp;', f.oid::regprocedure, n.nspname), ' ' ORDER BY f.oid)

@@ -56,6 +56,7 @@ BEGIN
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = _create_index.table_name;
     i.column_name := _create_index.column_name;
+    PERFORM hashindex._check_plain(_create_index.table_name, i.column_name);
     PERFORM hashindex._check_vector_column(_create_index.table_name, i.column_name, used.dimension);
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
     FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;
@@ -104,11 +105,6 @@ BEGIN
     -- It makes the functions.
     PERFORM hashindex._configure_index(i.name, path);
     IF i.swap_of IS NULL THEN
-        -- The table's owner needs EXECUTE to attach a partition.
-        EXECUTE format(
-            'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.triggers),
-            (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part)
-        );
         PERFORM hashindex._create_triggers(i, base);
         PERFORM hashindex._set_readers(i);
     END IF;
@@ -181,28 +177,6 @@ BEGIN
 END
 $$;
 
--- The triggers that an index is to have. A statement fires those of the table that it names alone, so each partition needs its own, and so
--- does each table that this one is a partition of or inherits from. TRUNCATE fires those of each table that it empties.
-CREATE OR REPLACE FUNCTION hashindex._wanted_triggers(i hashindex.index, base regclass)
-RETURNS TABLE (relation regclass, is_partition boolean, is_parent boolean, name text)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY
-    WITH RECURSIVE parents (oid) AS (
-        SELECT h.inhparent FROM pg_inherits h WHERE h.inhrelid = base
-        UNION SELECT h.inhparent FROM parents p JOIN pg_inherits h ON h.inhrelid = p.oid
-    )
-    SELECT t.*, n.name
-    FROM (
-        SELECT p.part, p.is_partition, false AS is_parent FROM hashindex._parts_of(base) p
-        UNION ALL SELECT p.oid::regclass, false, true FROM parents p
-    ) t
-    JOIN unnest(hashindex._trigger_names(i)) n(name) ON NOT (t.is_parent AND n.name LIKE '%truncate');
-END
-$$;
-
 -- Creates the triggers that keep the codes of an index fresh, if they are missing.
 CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -212,26 +186,20 @@ DECLARE
     missing record;
 BEGIN
     FOR missing IN
-        SELECT w.*, upper(substring(w.name FROM '[a-z]+$')) AS event FROM hashindex._wanted_triggers(i, table_name) w
-        WHERE NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = w.relation AND t.tgname = w.name)
+        SELECT n.name, upper(substring(n.name FROM '[a-z]+$')) AS event FROM unnest(hashindex._trigger_names(i)) n(name)
+        WHERE NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = table_name AND t.tgname = n.name)
     LOOP
-        IF missing.is_parent AND NOT hashindex._read_columns(i) <@ ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = missing.relation) THEN
-            RAISE EXCEPTION '% inherits from %, which lacks columns of the index: writes there would not be seen', table_name, missing.relation
-                USING ERRCODE = 'wrong_object_type', HINT = 'Use declarative partitions.';
-        END IF;
         EXECUTE format(
-            'CREATE TRIGGER %I %s EXECUTE FUNCTION hashindex.%I(%s)', missing.name,
+            'CREATE TRIGGER %I %s EXECUTE FUNCTION hashindex.%I()', missing.name,
             format(CASE missing.event
                 WHEN 'INSERT' THEN 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows'
                 WHEN 'UPDATE' THEN 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
                 WHEN 'DELETE' THEN 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows'
                 ELSE 'AFTER TRUNCATE ON %s'
-            END || ' FOR EACH STATEMENT', missing.relation),
-            hashindex._sync_name(i.triggers), CASE WHEN missing.is_parent THEN quote_literal('parent') END
+            END || ' FOR EACH STATEMENT', table_name),
+            hashindex._sync_name(i.triggers)
         );
-        PERFORM hashindex._record('trigger', t.oid, i.name) FROM hashindex._triggers_of(i) t WHERE t.tgname = missing.name AND t.tgrelid = missing.relation;
-        UPDATE hashindex.index x SET part_oids = x.part_oids || missing.relation::oid
-        WHERE x.triggers = i.triggers AND missing.is_partition AND missing.relation::oid <> ALL (x.part_oids);
+        PERFORM hashindex._record('trigger', t.oid, i.name) FROM hashindex._triggers_of(i) t WHERE t.tgname = missing.name AND t.tgrelid = table_name;
     END LOOP;
 END
 $$;

@@ -76,9 +76,10 @@ DECLARE
 BEGIN
     IF NOT hashindex._is_bound(i) THEN
         RAISE EXCEPTION '% is not the table that index "%" has codes of: it was dropped and recreated, or restored',
-            coalesce(hashindex._restored_part(i), base), i.name
+            base, i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index repair %s', coalesce(i.swap_of, i.name));
     END IF;
+    PERFORM hashindex._check_plain(base, i.column_name);
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = i.name AND starts_with(o.name, 'renew_');
@@ -129,7 +130,7 @@ BEGIN
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
     -- Each range of pages is read from its next page on. A crash empties it with the staged codes.
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, leaf bigint NOT NULL, file bigint NOT NULL, first_page bigint NOT NULL, next_page bigint NOT NULL, end_page bigint NOT NULL)',
+        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, file bigint NOT NULL, first_page bigint NOT NULL, next_page bigint NOT NULL, end_page bigint NOT NULL)',
         i.storage || '_ranges'
     );
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_ranges'), 'pages that a build reads');

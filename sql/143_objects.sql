@@ -184,7 +184,7 @@ BEGIN
     RETURN CASE kind
         WHEN 'type' THEN named ~ '._key$' AND 'id_1' = ANY (columns)
         WHEN 'table' THEN named ~ '._(codes(_[0-9]+)?|staged)$' AND columns @> '{landmark,code}' OR named ~ '._landmarks_[0-9]+$' AND columns @> '{landmark,centre}'
-            OR named ~ '._ranges$' AND columns @> '{leaf,file}' OR named ~ '._touched$' AND columns[1] ~ '^id(_1)?$'
+            OR named ~ '._ranges$' AND columns @> '{file,first_page}' OR named ~ '._touched$' AND columns[1] ~ '^id(_1)?$'
     END;
 END
 $$;

@@ -65,6 +65,7 @@ BEGIN
                   HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
                                 CASE WHEN NOT is_same THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
+    PERFORM hashindex._check_plain(base, vectors);
     PERFORM hashindex._check_vector_column(base, vectors, used.dimension);
     -- Those that are not named here are the same.
     beside := i;

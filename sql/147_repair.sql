@@ -63,6 +63,9 @@ BEGIN
     FROM (
         SELECT wrong AS fault, again AS advice, false AS repairable
         UNION ALL
+        SELECT hashindex._not_plain(base) || ', so that writes go unseen and searches are exact',
+            format('make it a plain table again, then run pg-hashindex index repair %s --full; or pg-hashindex index drop %s', named, named), false
+        UNION ALL
         SELECT CASE WHEN i.column_name <> ALL (columns) THEN format('column "%s" of %s is not there any more', i.column_name, base) END,
             coalesce('if it was dropped: ' || without, format('%s --column COLUMN; if it was dropped: pg-hashindex index drop %s', rebind, named)), false
         UNION ALL
@@ -74,10 +77,7 @@ BEGIN
         UNION ALL
         SELECT CASE
             WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
-                format(
-                    '%s is not the table that codes are of: it was dropped and recreated, or restored without them',
-                    coalesce(hashindex._restored_part(i), base)
-                )
+                format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
             WHEN codes IS NULL THEN format('code table hashindex.%I is gone', i.code_table)
             WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
             WHEN c.type <> format('bit(%s)', n_bits) THEN
@@ -153,7 +153,7 @@ BEGIN
 END
 $$;
 
--- Creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was
+-- Creates missing triggers of an index, enables disabled ones, and drops those of another table; returns the tables, by what was
 -- wrong. Codes are unverified from then on: writes went unseen.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -171,9 +171,9 @@ BEGIN
     END IF;
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
-            WHEN w.relation IS NULL THEN 'foreign'
+            WHEN t.tgrelid <> base THEN 'foreign'
             WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled' END AS fault
-        FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._wanted_triggers(i, base) w ON (w.relation, w.name) = (t.tgrelid, t.tgname)
+        FROM hashindex._triggers_of(i) t
         ORDER BY fault, t.tgrelid::regclass::text
     LOOP
         CONTINUE WHEN found.fault IS NULL;

@@ -50,8 +50,8 @@ BEGIN
     -- A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT sees neither the old rows nor the new ones. PostgreSQL's functions know the
     -- table's present file, and the snapshot the file that it had.
     IF NOT FOUND AND EXISTS (
-        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
-        WHERE c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
+        SELECT FROM pg_class c
+        WHERE c.oid = base AND c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
     ) THEN
         RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
@@ -117,10 +117,7 @@ DECLARE
     needed double precision := wanted + 2 * sqrt(wanted);
     lists integer := coalesce(probes, i.probes);
     rows double precision := (
-        SELECT greatest(1, CASE WHEN c.relkind <> 'p' THEN c.reltuples ELSE (
-            -- A partitioned table may never have been analyzed itself.
-            SELECT sum(greatest(l.reltuples, 0)) FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf
-        ) END)
+        SELECT greatest(1, c.reltuples)
         FROM pg_class c WHERE c.oid = base::regclass
     );
     expected record;

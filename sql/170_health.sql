@@ -2,28 +2,10 @@
 -- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
 -- by pg-hashindex index check.
 
--- Size of a table without its indexes, with all shards if Citus has divided it.
-CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass) RETURNS bigint
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    bytes bigint;
-BEGIN
-    IF NOT hashindex._is_sharded(relation) THEN
-        RETURN pg_relation_size(relation);
-    END IF;
-    EXECUTE 'SELECT citus_relation_size($1)' INTO bytes USING relation;
-    RETURN bytes;
-END
-$$;
-
 -- Pages over all pages of a table, at most 1.
 CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision) RETURNS double precision
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-RETURN least(1, pages / greatest(1, (
-    SELECT sum(hashindex._relation_bytes(p.part)) FROM hashindex._parts_of(relation) p
-) / current_setting('block_size')::double precision));
+RETURN least(1, pages / greatest(1, pg_relation_size(relation) / current_setting('block_size')::double precision));
 
 -- Keys of rows drawn at random, and about how many rows there are. A page holds between one row and a hundred, and the caller may see few
 -- of them. So more pages are read until there are enough rows, up to a limit.
@@ -208,10 +190,8 @@ DECLARE
     about text := '';
     basis text := '';
 BEGIN
-    SELECT _health_of_rows.full OR sum(pg_relation_size(p.part)) <= 128 * 1024 ^ 2,
-           sum(c.relallvisible) >= 0.8 * nullif(sum(c.relpages) FILTER (WHERE c.relpages > 0), 0)
-    INTO every, every_key
-    FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
+    SELECT _health_of_rows.full OR pg_relation_size(base) <= 128 * 1024 ^ 2, c.relallvisible >= 0.8 * nullif(greatest(c.relpages, 0), 0)
+    INTO every, every_key FROM pg_class c WHERE c.oid = base;
     IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.tenant_column AND NOT a.attisdropped) THEN
         -- The check of columns says that it is gone.
         counted.tenant_column := NULL;
@@ -390,15 +370,12 @@ BEGIN
         WHERE hashindex._is_hidden(base)
         UNION ALL
         -- A trigger that is enabled for replicas only does not fire here.
-        SELECT 'triggers', CASE WHEN w.is_partition THEN 'warning' ELSE 'broken' END,
-               format('%s on %s %s', w.name, w.relation, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
-               CASE WHEN w.is_partition THEN 'writes straight to these partitions are not seen'
-                    ELSE 'writes are not seen' END,
-               repair || ', which also fixes the codes of rows written meanwhile'
-        FROM hashindex._wanted_triggers(i, base) w
-        LEFT JOIN pg_trigger t ON t.tgrelid = w.relation AND t.tgname = w.name
+        SELECT 'triggers', 'broken', format('%s on %s %s', n.name, base, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
+               'writes are not seen', repair || ', which also fixes the codes of rows written meanwhile'
+        FROM unnest(hashindex._trigger_names(i)) n(name)
+        LEFT JOIN pg_trigger t ON t.tgrelid = base AND t.tgname = n.name
             AND t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers)))
-        WHERE (t.tgenabled IN ('O', 'A')) IS NOT TRUE
+        WHERE base IS NOT NULL AND (t.tgenabled IN ('O', 'A')) IS NOT TRUE
         UNION ALL
         SELECT 'functions', 'broken', format('%s hashindex.%s %s', f.kind, f.name, f.fault), NULL, repair FROM hashindex._object_faults(i) f
         UNION ALL

@@ -218,7 +218,6 @@ def upgrade() -> None:
             nullable=True,
         ),
         column("codes_oid", "table of the codes when it was made", OID, nullable=True),
-        column("part_oids", "partitions whose rows have codes", sa.ARRAY(OID), nullable=True),
         sa.PrimaryKeyConstraint("name", name="index_pkey"),
         sa.ForeignKeyConstraint(
             ["model_id"], ["hashindex.model.id"], name="index_model_id_fkey", ondelete="RESTRICT"

@@ -3,7 +3,7 @@
 Searches use the previous access path until the new one is complete.
 """
 
-from typing import NamedTuple
+from typing import LiteralString, NamedTuple
 
 import psycopg
 
@@ -28,6 +28,12 @@ from .landmarks.workers import Jobs
 
 #: The reason for `outside_transactions`.
 _WHY_OUTSIDE = "an index is encoded and built in many transactions"
+
+_PLAIN: LiteralString = """
+    SELECT hashindex._check_plain(
+        to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name)), i.column_name
+    ) FROM hashindex.index i WHERE i.name = $1
+"""
 
 
 class Rebalanced(NamedTuple):
@@ -68,8 +74,7 @@ def encode(
         written = 0 if coded_by_build else _encode_missing(index, throttle, batch_rows)
         built = _build_landmarks(index, throttle, most_memory, most_jobs)
         if landmarks:
-            # A partition may have been attached while the others were read. The build has replaced
-            # the table of codes.
+            # The build has replaced the table of codes.
             current = read_row(index.connection, index.name)
             written += _encode_missing(current, throttle, batch_rows)
         encoded = "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1"
@@ -81,6 +86,7 @@ def encode(
 
 
 def _encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
+    execute(index.connection, _PLAIN, [index.name])
     catch_up(index)
     return encoding.encode_missing(index, throttle, batch_rows=batch_rows)
 

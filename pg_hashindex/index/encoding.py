@@ -162,7 +162,7 @@ class _Encoder:
                     done = batch.written + (0 if passes else batch.unknown)
                     bar.update(done)
                 if self.index.encoded_in == "sql" and (written > before or not self._left_out):
-                    # There may be new rows without a code, in an attached partition say. Those that
+                    # There may be new rows without a code. Those that
                     # are too large are among them, so a pass that wrote nothing is the last.
                     left_over = self._first_missing()
                 elif written > before:

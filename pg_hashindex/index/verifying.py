@@ -86,18 +86,18 @@ class Verifier:
         found = self._execute(_WITHOUT_VECTOR).fetchall()
         return taken + self._take([row[0] for row in found], [row[1] for row in found])
 
-    def verify(self, table: str) -> int:
-        """Delete codes of a table or partition that are not as their rows, or their filters."""
-        (total,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
+    def verify(self) -> int:
+        """Delete codes that are not as their rows, or their filters."""
+        (total,) = self._execute(_COUNT).fetchone()
         self.work.phase("verifying codes", total)
         size = rows_of_batch(self.index.dimension)
-        taken, last = self._take_other_filters(table), None
+        taken, last = self._take_other_filters(), None
         with Progress("verifying", total, work=self.work) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(
                         self.connection,
-                        self._query(_ROWS, table=sql.SQL(table)),
+                        self._query(_ROWS),
                         [last, size],
                         rows=size,
                         dimension=self.index.dimension,
@@ -111,7 +111,7 @@ class Verifier:
                     return taken
                 last = batch.ids[-1]
 
-    def _take_other_filters(self, table: str) -> int:
+    def _take_other_filters(self) -> int:
         copies = self.index.copies
         if not copies or filter_faults(self.index):
             return 0
@@ -121,7 +121,6 @@ class Verifier:
         return int(
             self._execute(
                 _OTHER_FILTERS,
-                table=sql.SQL(table),
                 kept=comma.join(kept),
                 filters=comma.join(filters),
             ).rowcount

@@ -311,7 +311,7 @@ class _Repairer:
         ]
         wrong = 0
         if unverified:
-            wrong = verifier.verify(index.qualified_table)
+            wrong = verifier.verify()
             index.change(_MARK, [index.name, False])
         if unverified and wrong:
             self.done.append(f"removed {wrong} codes{who} that were not those of their rows")

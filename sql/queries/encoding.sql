@@ -8,12 +8,8 @@ WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL {fits}
 ORDER BY {key} LIMIT $2
 
 -- name: pages_of_table
--- Pages of a table and its partitions.
--- Counting all missing rows takes as long as encoding a few percent of them.
-SELECT greatest(
-    pg_relation_size({table_name}::regclass),
-    (SELECT sum(pg_relation_size(p.relid)) FROM pg_partition_tree({table_name}::regclass) p)
-)::bigint / current_setting('block_size')::integer
+-- Pages of a table. Counting all missing rows takes as long as encoding a few percent of them.
+SELECT pg_relation_size({table_name}::regclass) / current_setting('block_size')::integer
 
 -- name: write
 -- Writes the codes of a batch, but for rows that have changed meanwhile or are locked.
@@ -33,7 +29,7 @@ SELECT * FROM present p
 ON CONFLICT ({ids}) DO NOTHING
 
 -- name: prune
--- Deletes codes of rows that went with a detached partition, or while triggers were off. A role that
+-- Deletes codes of rows that went while triggers were off. A role that
 -- does not see every row must not do this. The keys are put into an array, since a plain NOT EXISTS
 -- would read both tables instead of their two indexes. A row of that key may come meanwhile; its
 -- code then has another xmin, and stays.

@@ -1,17 +1,12 @@
--- name: leaves
--- The leaf partitions, or the table itself, with their files.
-SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind <> 'p' AND (
-    c.oid = {table_name}::regclass::oid
-    OR c.oid IN (SELECT t.relid::oid FROM pg_catalog.pg_partition_tree({table_name}) t)
-)
-ORDER BY c.oid
+-- name: heap
+-- The oid of the table, and its file.
+SELECT c.oid::bigint, pg_relation_filenode(c.oid)::bigint FROM pg_catalog.pg_class c
+WHERE c.oid = {table_name}::regclass::oid
 
 -- name: coded_rows
--- The rows in some pages of a leaf, with the codes that Python has written; the encoder takes care of
+-- The rows in some pages, with the codes that Python has written; the encoder takes care of
 -- rows without one.
-SELECT {key}, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+SELECT {key}, c.code, {tenant_number}b.{column} FROM ONLY {table} b{tenants}
 CROSS JOIN LATERAL (
     SELECT c.code FROM {codes} c WHERE ({code_key}) = ({key}) OFFSET 0
 ) c
@@ -49,15 +44,10 @@ SELECT c.landmark + $4,
 FROM pg_temp.hashindex_centres c ORDER BY c.landmark
 
 -- name: list_ranges
--- Lists the ranges of pages that are to be read, one at least of each leaf. $1: leaves; $2: their files; $3: their pages;
--- $4: the pages of a range.
-INSERT INTO {ranges} (number, leaf, file, first_page, next_page, end_page)
-SELECT pg_catalog.row_number() OVER (ORDER BY l.number, f.page), l.leaf, l.file, f.page, f.page,
-       least(f.page + $4, l.pages)
-FROM ROWS FROM (
-    pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::bigint[])
-) WITH ORDINALITY l(leaf, file, pages, number)
-CROSS JOIN LATERAL pg_catalog.generate_series(0::bigint, greatest(l.pages - 1, 0), $4::bigint) f(page)
+-- Lists the ranges of pages that are to be read, one at least. $1: the file; $2: its pages; $3: the pages of a range.
+INSERT INTO {ranges} (number, file, first_page, next_page, end_page)
+SELECT pg_catalog.row_number() OVER (ORDER BY f.page), $1::bigint, f.page, f.page, least(f.page + $3::bigint, $2::bigint)
+FROM pg_catalog.generate_series(0::bigint, greatest($2::bigint - 1, 0), $3::bigint) f(page)
 
 -- name: state_of_build
 -- Tells whether a build has landmarks and ranges, has begun to read, has codes to be put in order, and has them in order. $1: the

@@ -1,6 +1,5 @@
--- Orders the candidates by exact distance. Their keys are collected first, so that only the partitions that hold some are locked
--- and read. Without index scans rows are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. The functions
--- that it calls allow themselves index scans again. With tenants, a search with a filter besides is like any with a filter, and so is one
+-- Orders the candidates by exact distance. Without index scans rows are read by a bitmap scan, for which PostgreSQL asks the disk for many
+-- pages at a time. The functions that it calls allow themselves index scans again. With tenants, a search with a filter besides is like any with a filter, and so is one
 -- of a role that sees the rows of its tenant alone.
 CREATE OR REPLACE FUNCTION {search}(
     query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
@@ -11,8 +10,9 @@ RETURNS TABLE ({answer}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
-SET plan_cache_mode = {table_plans}
-SET enable_indexscan = {table_indexscan}
+SET plan_cache_mode = force_generic_plan
+-- There is no bitmap over keys of several columns.
+SET enable_indexscan = {if several}on{else several}off{end several}
 {if tenant}
 -- A plan for any tenant expects one of the usual size, and would read a whole table to find out that it has no row of this one.
 SET enable_seqscan = off
@@ -28,7 +28,7 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, {n})), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
     hashindex_locked boolean;
     hashindex_keys {key_type}[];
-{part_variables}    r record;
+    r record;
     hashindex_found integer := 0;
     hashindex_ids {key_type}[];
     hashindex_distances double precision[];
@@ -59,13 +59,13 @@ BEGIN
 {if small_tenants}
         END IF;
 {end small_tenants}
-{part_values}        FOR r IN
+        FOR r IN
             SELECT {row table.key} AS id, {table}.{column} {operator} hashindex_point AS distance
             FROM {table}
 {if tenant}
-            -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
+            -- An index on the tenants alone would lead to all rows of the tenant.
 {end tenant}
-            WHERE {if tenant}{if partitioned}{table}.{tenant} = $9{else partitioned}({table}.{tenant} = $9) IS TRUE{end partitioned} AND {end tenant}{among table.key hashindex_keys}{in_parts} AND {table}.{column} IS NOT NULL
+            WHERE {if tenant}({table}.{tenant} = $9) IS TRUE AND {end tenant}{among table.key hashindex_keys} AND {table}.{column} IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP
@@ -79,7 +79,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
+    -- Also if codes led to fewer than k rows: rows may lack a code, and codes their row.
     RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search(
         {exact}, hashindex_query, hashindex_k{if tenant}, {{{table}.{tenant} = }} || quote_literal($9) || {{::{tenant_type}}}{end tenant}
     ) a;

@@ -8,11 +8,9 @@ AS $body$
 DECLARE
     hashindex_base oid := to_regclass({table_literal});
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, {trusted}) AND (hashindex_base = TG_RELID OR EXISTS (
-        SELECT FROM hashindex.index x WHERE x.name = {index} AND (x.table_oid = hashindex_base) = (x.codes_oid = to_regclass({code_table_literal}))
-    ));
-    -- Values of other types, in a detached partition or a table whose owner is not trusted any more, could run a cast of that owner.
-    hashindex_alike boolean := hashindex_readable AND hashindex_base = TG_RELID OR NOT EXISTS (
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._is_trusted(hashindex_base, {trusted});
+    -- Values of other types, in a table whose owner is not trusted any more, could run a cast of that owner.
+    hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
         SELECT FROM unnest({read_columns}::text[], {read_types}::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
     );
@@ -22,10 +20,7 @@ BEGIN
     IF hashindex_strict THEN
         PERFORM hashindex._refuse_altered(hashindex_base);
     END IF;
-    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, whose keys could run code.
-    IF hashindex_base <> TG_RELID AND NOT hashindex_alike THEN
-        RETURN NULL;
-    ELSIF NOT hashindex_readable THEN
+    IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
         UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = {triggers_literal};
@@ -45,11 +40,7 @@ BEGIN
         END IF;
     END IF;
     IF TG_OP = 'TRUNCATE' THEN
-        IF TG_RELID = hashindex_base THEN
-            TRUNCATE {code_table};
-        ELSE
-            DELETE FROM {code_table} c WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same b.key c.id});
-        END IF;{log_truncate}
+        TRUNCATE {code_table};{log_truncate}
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
         hashindex_touched := ARRAY(SELECT {row o.key} FROM old_rows o);
@@ -61,8 +52,6 @@ BEGIN
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
             SELECT {changed_key} FROM old_rows o FULL JOIN new_rows n ON {same n.key o.key} WHERE {is_changed}
-                -- Through a table that this one is a part of: another column may have moved the row from one part to another.
-                OR TG_NARGS > 0
             UNION
             SELECT k.id FROM (
                 SELECT {row n.key} AS id, 1 AS n FROM new_rows n UNION ALL SELECT {row o.key}, -1 FROM old_rows o

@@ -14,6 +14,7 @@ DECLARE
     hashindex_code bit({n_bits}) := {code};
     hashindex_locked boolean;
 BEGIN
+    PERFORM hashindex._check_plain({table_literal}, {column_literal});
     PERFORM hashindex._check_vector_column({table_literal}, {column_literal}, {dimension}, false);
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});
     -- The table is locked before the codes, as by TRUNCATE and drops.

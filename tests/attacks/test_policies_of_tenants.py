@@ -5,7 +5,7 @@ import json
 import numpy as np
 import psycopg
 import pytest
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import indexed
 from fixtures.roles import denied
 from pgvector import Vector
 
@@ -220,25 +220,6 @@ def test_policies_by_more_than_the_tenant(items, connection, as_role):
             items.grant("app")
         with denied():
             app.execute(f"TABLE {tables(connection)[0]}".encode())
-
-
-def test_policies_of_a_partition(connection, as_role):
-    """The parent has none, and codes of all rows are in one table."""
-    as_role("app")
-    connection.execute(
-        "CREATE TABLE parts (id bigint, tenant integer, embedding vector(8), "
-        "PRIMARY KEY (tenant, id)) PARTITION BY LIST (tenant);"
-        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);"
-        "CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2)"
-    )
-    hasher = ITQ(n_bits=8, random_state=0).fit(VECTORS)
-    store.save(connection, hasher.to_model("m", metric="l2", cuts=3))
-    index = create_index(connection, "parts_idx", table="parts", model="m", tenant="tenant")
-    connection.execute(
-        "ALTER TABLE parts_2 ENABLE ROW LEVEL SECURITY; GRANT SELECT ON parts, parts_1 TO app"
-    )
-    with pytest.raises(DatabaseStateError, match="row security of .*parts hides rows"):
-        index.grant("app")
 
 
 ACCEPTED = {

@@ -270,31 +270,6 @@ def test_cascades_from_a_table_of_his(keeper, connection, writer):
     assert_fresh(index)
 
 
-def test_partitions(keeper, connection, writer):
-    """Only the owner attaches one; what is written straight to one is seen."""
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "ALTER TABLE parts OWNER TO keeper; ALTER TABLE low OWNER TO keeper;"
-        "GRANT ALL ON parts, low TO mallory; REVOKE TRIGGER ON parts, low FROM mallory"
-    )
-    index = create_index(keeper, "parts", table="parts")
-    for statement in (
-        "CREATE TABLE mallory.high PARTITION OF parts FOR VALUES FROM (100) TO (200)",
-        "ALTER TABLE parts DETACH PARTITION low",
-        "CREATE TABLE mallory.own (id int); ALTER TABLE parts ATTACH PARTITION mallory.own DEFAULT",
-    ):
-        with denied():
-            writer.execute(statement.encode())
-    with telling(writer) as ran:
-        writer.execute("INSERT INTO low VALUES (1, '[1,2,3,4,5,6,7,8]')")
-        writer.execute("INSERT INTO parts VALUES (2, '[1,2,3,4,5,6,7,8]')")
-        writer.execute("UPDATE low SET id = id + 10")
-        writer.execute("DELETE FROM parts WHERE id = 12")
-    assert "keeper" not in ran
-    assert_fresh(index)
-
-
 def test_copy(kept, writer):
     with telling(writer) as ran, writer.cursor() as cursor:
         with cursor.copy("COPY items (id, category, embedding) FROM STDIN") as copy:

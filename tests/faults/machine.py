@@ -13,22 +13,19 @@ import numpy as np
 import psycopg
 from faults.machine_writers import (
     DIMENSION,
-    HIGH,
     KEYS,
     N_KNOWN,
     PLACES,
     REFUSED,
     SESSIONS,
-    START,
     VECTORS,
     Writers,
-    vector,
 )
 from faults.tables import check_codes, check_lists, check_search, indexes
 from fixtures.indexes import create_index
 from fixtures.known import stored_codes
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import initialize, rule
 from psycopg import sql
 
 from pg_hashindex import operations, store
@@ -206,37 +203,6 @@ class Machine(Writers):
 
         self._operate(act)
 
-    @precondition(lambda self: self.partitioned)
-    @rule(
-        name=SESSIONS, key=KEYS, place=st.integers(0, N_KNOWN - 1), k=st.integers(1, 15),
-        inside=st.booleans(),
-    )  # fmt: skip
-    def detach_and_attach(self, name, key, place, k, inside):
-        """A partition is written to while it is detached, and a search may know it as it was."""
-        for each in self.sessions:
-            self._end(each)
-        self.operator.execute("ALTER TABLE items DETACH PARTITION items_high")
-        self.search(name, place, k)
-        if inside:
-            self.begin(name, "REPEATABLE READ")
-        for statement, values in (
-            ("DELETE FROM items_high WHERE id = %s", [HIGH + key]),
-            (
-                "UPDATE items_high SET embedding = %s WHERE id BETWEEN %s AND %s + 9",
-                [vector(place), HIGH + key % 40, HIGH + key % 40],
-            ),
-            (
-                "INSERT INTO items_high VALUES (%s, 'd', %s) ON CONFLICT DO NOTHING",
-                [START + key, vector(place)],
-            ),
-        ):
-            self.operator.execute(statement.encode(), values)
-        # Rows that came meanwhile have no code.
-        self.encoded = False
-        attach = f"ATTACH PARTITION items_high FOR VALUES FROM ({HIGH}) TO (MAXVALUE)"
-        self.operator.execute(f"ALTER TABLE items {attach}".encode())
-        self.search(name, place, k)
-
     @rule(
         name=SESSIONS,
         act=st.sampled_from(["encode", "landmarks", "swap", "swap", "rollback"]),
@@ -287,7 +253,6 @@ class Machine(Writers):
             for key, (code, stored) in seen.items()
             if stored is not None
         ]
-        # Codes of a partition that was detached are candidates, too.
         found = index.search(
             query, k, candidates=len(seen) + 1, probes=1000 if now.access == "landmarks" else None
         )

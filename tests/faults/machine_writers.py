@@ -30,23 +30,16 @@ REFUSED = (
     psycopg.errors.UniqueViolation,
 )
 
-#: Keys of the second partition, where the table has partitions.
-HIGH = 80
 _COLUMNS = (
     f"(id bigint UNIQUE, note text, embedding vector({DIMENSION}), "
     "part integer NOT NULL DEFAULT 7, PRIMARY KEY ({keys}))"
 )
-_PARTITIONS = f"""
-    CREATE TABLE items_low PARTITION OF items FOR VALUES FROM (MINVALUE) TO ({HIGH});
-    CREATE TABLE items_high PARTITION OF items FOR VALUES FROM ({HIGH}) TO (MAXVALUE)
-"""
 
 
 class Writers(RuleBasedStateMachine):
     """The rules of those who write; subclasses say on which database."""
 
     url: ClassVar[str]
-    partitioned: ClassVar[bool]
     #: The primary key, by which the index knows rows.
     keys: ClassVar[str] = "id"
     counts: ClassVar[dict[str, int]]
@@ -57,13 +50,9 @@ class Writers(RuleBasedStateMachine):
         self.operator = connect(self.url)
         for session in (*self.sessions.values(), self.operator):
             session.execute("SET lock_timeout TO '30ms'; SET deadlock_timeout TO '10ms'")
-        self.operator.execute("DROP TABLE IF EXISTS items, items_high")
+        self.operator.execute("DROP TABLE IF EXISTS items")
         columns = _COLUMNS.replace("{keys}", self.keys)
-        if self.partitioned:
-            self.operator.execute(f"CREATE TABLE items {columns} PARTITION BY RANGE (id)".encode())
-            self.operator.execute(_PARTITIONS)
-        else:
-            self.operator.execute(f"CREATE TABLE items {columns}".encode())
+        self.operator.execute(f"CREATE TABLE items {columns}".encode())
         self.operator.cursor().executemany(
             "INSERT INTO items VALUES (%s, 'x', %s)",
             [(n + 1, Vector(VECTORS[n % len(VECTORS)])) for n in range(START)],

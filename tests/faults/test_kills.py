@@ -20,7 +20,7 @@ FAULTS = ("client", "server", "terminate", "backend", "cut")
 # In a row of the catalog of indexes, what depends on when or on how many rows.
 _INDEX_ROWS = """
     SELECT to_jsonb(i)
-        - '{created_at,model_id,trained_rows,generation,table_oid,codes_oid,part_oids}'::text[]
+        - '{created_at,model_id,trained_rows,generation,table_oid,codes_oid}'::text[]
         || jsonb_build_object(
             'bound', hashindex._is_bound(i), 'model', m.name,
             'code_table', regexp_replace(i.code_table, '_[0-9]+$', '_N'),

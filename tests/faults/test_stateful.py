@@ -21,7 +21,7 @@ SEED = os.environ.get("PG_HASHINDEX_SEED")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "partitions", "two keys"])
+@pytest.mark.parametrize("kind", ["plain", "two keys"])
 @pytest.mark.parametrize(
     "models", [("lsh", "other"), ("known", "known_other")], ids=["sql", "python"]
 )
@@ -41,7 +41,6 @@ def test_whatever_happens(fault_server, installed, monkeypatch, kind, models):
         (Machine,),
         {
             "url": url,
-            "partitioned": kind == "partitions",
             "keys": "part, id" if kind == "two keys" else "id",
             "model_names": models,
             "counts": counts,

@@ -18,7 +18,8 @@ BEGIN
             OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
-            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
+            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
         RETURN QUERY SELECT a.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) a;
         RETURN;
     END IF;
@@ -151,7 +152,8 @@ BEGIN
             OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
-            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
+            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
         hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, NULL, $5, true) c);
@@ -172,7 +174,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
+    -- Also if codes led to fewer than k rows: rows may lack a code, and codes their row.
     RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance FROM hashindex._exact_search(
         'public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k
     ) a;
@@ -189,11 +191,9 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.items');
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{id,embedding,section,price}') AND (hashindex_base = TG_RELID OR EXISTS (
-        SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND (x.table_oid = hashindex_base) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
-    ));
-    -- Values of other types, in a detached partition or a table whose owner is not trusted any more, could run a cast of that owner.
-    hashindex_alike boolean := hashindex_readable AND hashindex_base = TG_RELID OR NOT EXISTS (
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._is_trusted(hashindex_base, '{}', '{id,embedding,section,price}');
+    -- Values of other types, in a table whose owner is not trusted any more, could run a cast of that owner.
+    hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
         SELECT FROM unnest('{id,embedding,section,price}'::text[], '{bigint,public.vector,text,integer}'::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
     );
@@ -203,10 +203,7 @@ BEGIN
     IF hashindex_strict THEN
         PERFORM hashindex._refuse_altered(hashindex_base);
     END IF;
-    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, whose keys could run code.
-    IF hashindex_base <> TG_RELID AND NOT hashindex_alike THEN
-        RETURN NULL;
-    ELSIF NOT hashindex_readable THEN
+    IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
         UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = 'landmarks';
@@ -226,11 +223,7 @@ BEGIN
         END IF;
     END IF;
     IF TG_OP = 'TRUNCATE' THEN
-        IF TG_RELID = hashindex_base THEN
-            TRUNCATE hashindex.landmarks_codes_GENERATION;
-        ELSE
-            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
-        END IF;
+        TRUNCATE hashindex.landmarks_codes_GENERATION;
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
         hashindex_touched := ARRAY(SELECT o.id FROM old_rows o);
@@ -242,8 +235,6 @@ BEGIN
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
             SELECT coalesce(n.id, o.id) FROM old_rows o FULL JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
-                -- Through a table that this one is a part of: another column may have moved the row from one part to another.
-                OR TG_NARGS > 0
             UNION
             SELECT k.id FROM (
                 SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
@@ -296,9 +287,11 @@ DECLARE
     hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
     hashindex_locked boolean;
 BEGIN
+    PERFORM hashindex._check_plain('public.items', 'embedding');
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
     PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
-            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
+            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0)));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance

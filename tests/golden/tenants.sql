@@ -19,7 +19,8 @@ BEGIN
             OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
-            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) a;
         RETURN;
     END IF;
@@ -165,7 +166,8 @@ BEGIN
             OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
-            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
         -- All rows of a very small tenant are compared: to rank their codes takes longer.
@@ -179,7 +181,7 @@ BEGIN
         FOR r IN
             SELECT ROW(public.posts.section, public.posts.id)::hashindex.tenants_key AS id, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.posts
-            -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
+            -- An index on the tenants alone would lead to all rows of the tenant.
             WHERE (public.posts.section = $9) IS TRUE AND (public.posts.section, public.posts.id) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_keys) k) AND public.posts.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
@@ -194,7 +196,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
+    -- Also if codes led to fewer than k rows: rows may lack a code, and codes their row.
     RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search(
         'public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, 'public.posts.section = ' || quote_literal($9) || '::pg_catalog.text'
     ) a;
@@ -211,11 +213,9 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.posts');
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section,price}') AND (hashindex_base = TG_RELID OR EXISTS (
-        SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND (x.table_oid = hashindex_base) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
-    ));
-    -- Values of other types, in a detached partition or a table whose owner is not trusted any more, could run a cast of that owner.
-    hashindex_alike boolean := hashindex_readable AND hashindex_base = TG_RELID OR NOT EXISTS (
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section,price}');
+    -- Values of other types, in a table whose owner is not trusted any more, could run a cast of that owner.
+    hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
         SELECT FROM unnest('{section,id,embedding,section,price}'::text[], '{text,bigint,public.halfvec,text,integer}'::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
     );
@@ -225,10 +225,7 @@ BEGIN
     IF hashindex_strict THEN
         PERFORM hashindex._refuse_altered(hashindex_base);
     END IF;
-    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, whose keys could run code.
-    IF hashindex_base <> TG_RELID AND NOT hashindex_alike THEN
-        RETURN NULL;
-    ELSIF NOT hashindex_readable THEN
+    IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
         UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = 'tenants';
@@ -248,11 +245,7 @@ BEGIN
         END IF;
     END IF;
     IF TG_OP = 'TRUNCATE' THEN
-        IF TG_RELID = hashindex_base THEN
-            TRUNCATE hashindex.tenants_codes_GENERATION;
-        ELSE
-            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2);
-        END IF;
+        TRUNCATE hashindex.tenants_codes_GENERATION;
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
         hashindex_touched := ARRAY(SELECT ROW(o.section, o.id)::hashindex.tenants_key FROM old_rows o);
@@ -264,8 +257,6 @@ BEGIN
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
             SELECT ROW(coalesce(n.section, o.section), coalesce(n.id, o.id))::hashindex.tenants_key FROM old_rows o FULL JOIN new_rows n ON n.section = o.section AND n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
-                -- Through a table that this one is a part of: another column may have moved the row from one part to another.
-                OR TG_NARGS > 0
             UNION
             SELECT k.id FROM (
                 SELECT ROW(n.section, n.id)::hashindex.tenants_key AS id, 1 AS n FROM new_rows n UNION ALL SELECT ROW(o.section, o.id)::hashindex.tenants_key, -1 FROM old_rows o
@@ -320,9 +311,11 @@ DECLARE
     hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
     hashindex_locked boolean;
 BEGIN
+    PERFORM hashindex._check_plain('public.posts', 'embedding');
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
     PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
-            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
+            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0)));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
     PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');

@@ -182,15 +182,6 @@ def test_names_that_are_not_text(connection, model, wrong):
 @pytest.mark.parametrize(
     ("made", "key", "hint"),
     [
-        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", "id", r"primary key, \(id, day\)"),
-        ("UNIQUE (id, day)) PARTITION BY RANGE (day)", "id", "an index of each partition, or"),
-        ("CHECK (id > 0)) PARTITION BY LIST (abs(day))", "id", "partitioned by LIST .abs.day.."),
-        (
-            "UNIQUE (id)) PARTITION BY HASH (id)",
-            "id",
-            "Run: ALTER TABLE public.things ALTER COLUMN id",
-        ),
-        ("CHECK (id > 0)) PARTITION BY HASH (id)", None, "or add a primary key"),
         (
             "PRIMARY KEY (id, day))",
             "day",
@@ -199,36 +190,14 @@ def test_names_that_are_not_text(connection, model, wrong):
     ],
 )
 def test_hints_for_a_key_can_be_followed(connection, model, made, key, hint):
-    """PostgreSQL refuses a unique key without the columns that a table is partitioned by."""
     connection.execute(
         f"CREATE TABLE things (id int, day int, embedding vector(8), {made}".encode()
     )
     with pytest.raises(InvalidInputError, match=hint) as raised:
         create(connection, table="things", key_columns=key)
     command = re.search("Run: (ALTER TABLE .*;)", str(raised.value))
-    if command is not None:
-        connection.execute(command[1].encode())
-        assert create(connection, table="things", key_columns=key).key_columns == [key]
-    elif "each partition" in hint:
-        connection.execute("CREATE TABLE part PARTITION OF things FOR VALUES FROM (0) TO (9)")
-        with pytest.raises(InvalidInputError) as raised:
-            create(connection, table="part", key_columns=key)
-        command = re.search("Run: (ALTER TABLE .*;)", str(raised.value))
-        connection.execute(command[1].encode())
-        assert create(connection, table="part", key_columns=key).key_columns == [key]
-
-
-@pytest.mark.newest
-def test_a_partition_that_is_partitioned_by_another_column(connection, model):
-    connection.execute(
-        "CREATE TABLE things (id int NOT NULL, day int, embedding vector(8)) "
-        "PARTITION BY HASH (id); CREATE TABLE part PARTITION OF things "
-        "FOR VALUES WITH (MODULUS 2, REMAINDER 0) PARTITION BY RANGE (day)"
-    )
-    with pytest.raises(psycopg.errors.FeatureNotSupported):
-        connection.execute("ALTER TABLE things ADD UNIQUE (id)")
-    with pytest.raises(InvalidInputError, match="things is partitioned by RANGE .day."):
-        create(connection, table="things", key_columns="id")
+    connection.execute(command[1].encode())
+    assert create(connection, table="things", key_columns=key).key_columns == [key]
 
 
 def test_a_unique_index_with_more_columns_included_is_a_key(connection, model):
@@ -341,21 +310,6 @@ def test_drop_after_the_table_was_dropped(index):
     assert list_indexes(connection) == []
     left = catalog(connection)
     assert not any("items" in str(rows) for rows in left.values())
-
-
-def test_drop_after_a_partition_came_and_went(connection, model):
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000)"
-    )
-    before = catalog(connection)
-    index = create(connection, table="parts")
-    connection.execute(
-        "CREATE TABLE more PARTITION OF parts FOR VALUES FROM (1000) TO (2000);DROP TABLE more"
-    )
-    index.drop()
-    assert catalog(connection) == before
 
 
 def test_part_of_the_caller_s_transaction(connection, items, model):
@@ -555,8 +509,7 @@ def test_expressions_that_find_their_names_are_not_refused(connection, model):
     connection.execute(
         "CREATE TABLE things (id int PRIMARY KEY, name text, embedding vector(8),"
         " upper text GENERATED ALWAYS AS (upper(name)) STORED,"
-        " CHECK (tableoid IS NOT NULL)) PARTITION BY RANGE (id);"
-        "CREATE TABLE first PARTITION OF things FOR VALUES FROM (0) TO (10);"
+        " CHECK (tableoid IS NOT NULL));"
         "CREATE INDEX ON things (lower(name)) WHERE things.name <> '';"
         "CREATE INDEX ON things USING hnsw ((embedding::halfvec(8)) halfvec_l2_ops);"
         "ALTER TABLE things ENABLE ROW LEVEL SECURITY;"

@@ -270,26 +270,6 @@ def test_a_build_whose_table_was_dropped_begins_again(
     assert HashIndex.open(connection, "items_idx").access == "landmarks"
 
 
-def test_partitions_are_read_one_after_another(connection, model):
-    connection.execute(
-        "CREATE TABLE parts (id bigint PRIMARY KEY, v halfvec(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "CREATE TABLE none PARTITION OF parts FOR VALUES FROM (100) TO (200);"
-        "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (200) TO (900)"
-        " PARTITION BY RANGE (id);"
-        "CREATE TABLE higher PARTITION OF high FOR VALUES FROM (200) TO (900);"
-        "INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
-        "FROM generate_series(1, 800) n WHERE n NOT BETWEEN 100 AND 199;"
-        "UPDATE parts SET v = NULL WHERE id % 50 = 0"
-    )
-    index = HashIndex.create(
-        connection, "items_idx", table="parts", column="v", model=model.name, access="landmarks"
-    )
-    assert index.encode() == 700 - 14
-    assert len(entries(index)) == 700 - 14
-    assert_fresh(HashIndex.open(connection, "items_idx"))
-
-
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("kind", "key"),

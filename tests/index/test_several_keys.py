@@ -27,19 +27,6 @@ POSTS = """
     INSERT INTO posts SELECT (id - 1) % 3 + 1, (id - 1) / 3 + 1, category, embedding FROM items;
 """
 
-EVENTS = """
-    CREATE TABLE posts (
-        id bigint, created_at timestamptz, category text, embedding vector(8),
-        PRIMARY KEY (id, created_at)
-    ) PARTITION BY RANGE (created_at);
-    CREATE TABLE posts_1 PARTITION OF posts FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
-    CREATE TABLE posts_2 PARTITION OF posts FOR VALUES FROM ('2026-02-01') TO ('2026-03-01');
-    CREATE TABLE posts_3 PARTITION OF posts FOR VALUES FROM ('2026-03-01') TO ('2026-04-01');
-    INSERT INTO posts SELECT id % 250,
-        timestamptz '2026-01-01 12:00:00.25+00' + id % 75 * interval '1 day', category, embedding
-    FROM items;
-"""
-
 KINDS = ("scan", "landmarks")
 
 
@@ -211,55 +198,6 @@ def test_plans_that_are_kept_look_keys_up(posts):
         assert not re.search(r"\{(HASH|MERGE)JOIN", plan)
         assert plan.count("{INDEXSCAN") + plan.count("{INDEXONLYSCAN") >= 1
     assert_fresh(index)
-
-
-def test_partitions_by_time(connection, items, model):
-    connection.execute(EVENTS)
-    index = make(connection)
-    assert index.row.key_columns == ["id", "created_at"]
-    query = vector(3)
-    expected = connection.execute(
-        "SELECT id, created_at FROM posts ORDER BY embedding <-> %s LIMIT 5", [query]
-    ).fetchall()
-    found = connection.execute(
-        "SELECT id, created_at FROM hashindex.search_posts_idx(%s, 5, 300)", [query]
-    ).fetchall()
-    assert found == expected
-    by_text = connection.execute(
-        "SELECT id FROM hashindex.search('posts_idx', %s, 5, 300)", [query]
-    )
-    back = connection.execute(
-        "SELECT (t::json ->> 0)::bigint, (t::json ->> 1)::timestamptz FROM unnest(%s::text[]) t",
-        [[row[0] for row in by_text]],
-    ).fetchall()
-    assert back == expected
-    for statement in (
-        "INSERT INTO posts SELECT id + 1000, created_at, category, embedding FROM posts_1",
-        "INSERT INTO posts_2 VALUES (1, '2026-02-03', 'a', %(v)s)",
-        "UPDATE posts SET created_at = created_at - interval '1 month' "
-        "WHERE created_at > '2026-03-01'",
-        "UPDATE posts_1 SET embedding = %(v)s WHERE id < 50",
-        "DELETE FROM posts_2 WHERE id > 200",
-        "TRUNCATE posts_2",
-        "ALTER TABLE posts DETACH PARTITION posts_3",
-    ):
-        connection.execute(statement.encode(), {"v": vector(len(statement))})
-        assert_fresh(index)
-    connection.execute("TRUNCATE posts")
-    assert index.summary().codes == 0
-
-
-def test_only_the_partitions_that_hold_candidates_are_locked(connection, items, model):
-    connection.execute(EVENTS)
-    make(connection)
-    connection.execute("DELETE FROM posts WHERE created_at < '2026-03-01'")
-    with connection.transaction():
-        connection.execute("SELECT * FROM hashindex.search_posts_idx(%s, 3, 3)", [vector(1)])
-        locks = connection.execute(
-            "SELECT DISTINCT relation::regclass::text FROM pg_locks "
-            "WHERE relation::regclass::text ~ '^posts' AND pid = pg_backend_pid()"
-        ).fetchall()
-    assert {row[0] for row in locks} == {"posts", "posts_pkey", "posts_3", "posts_3_pkey"}
 
 
 def test_near_duplicates(posts):

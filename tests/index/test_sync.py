@@ -11,9 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pgvector import Vector
 
-from pg_hashindex import operations
-from pg_hashindex.errors import InvalidInputError
-
 
 def vector(seed):
     return Vector(np.random.default_rng(seed).standard_normal(8).astype(np.float32))
@@ -117,85 +114,6 @@ def test_a_row_that_cannot_be_encoded_is_refused_whole(connection, model):
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="3 dimensions.*takes 8"):
         connection.execute("INSERT INTO loose VALUES (1, '[1,2,3]')")
     assert index.summary().rows == 0
-
-
-def test_writes_straight_to_a_partition(connection, model):
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000)"
-    )
-    index = create_index(connection, "parts", table="parts")
-    for row_id, table in ((1, "parts"), (2, "parts_low"), (150, "parts_high"), (151, "parts")):
-        connection.execute(f"INSERT INTO {table} VALUES (%s, %s)", [row_id, vector(row_id)])
-    assert_fresh(index)
-    connection.execute("UPDATE parts SET id = 160 WHERE id = 1")
-    connection.execute("DELETE FROM parts_high WHERE id = 150")
-    assert_fresh(index)
-    assert count_codes(index) == 3
-    connection.execute("TRUNCATE parts_high")
-    assert_fresh(index)
-    assert count_codes(index) == 1
-    connection.execute("TRUNCATE parts")
-    assert count_codes(index) == 0
-
-
-@pytest.mark.parametrize(
-    "tables",
-    [
-        "CREATE TABLE parts (id int, part int, embedding vector(8)) PARTITION BY LIST (part);"
-        "CREATE TABLE upper PARTITION OF parts FOR VALUES IN (1) PARTITION BY LIST (part);"
-        "CREATE TABLE one PARTITION OF upper FOR VALUES IN (1);"
-        "CREATE TABLE two PARTITION OF parts DEFAULT",
-        "CREATE TABLE parts (id int, part int, embedding vector(8));"
-        "CREATE TABLE one () INHERITS (parts); CREATE TABLE two () INHERITS (parts)",
-    ],
-)
-def test_writes_through_the_parents_of_a_table(connection, model, tables):
-    connection.execute(f"{tables}; ALTER TABLE one ADD PRIMARY KEY (id)".encode())
-    index = create_index(connection, "one", table="one")
-    routed = "upper" in tables
-    for row in range(1, 7):
-        table, part = ("parts" if routed else "one", 1) if row < 4 else ("two", 2)
-        connection.execute(
-            f"INSERT INTO {table} VALUES (%s, %s, %s)".encode(), [row, part, vector(row)]
-        )
-    assert_fresh(index)
-    assert count_codes(index) == 3
-    connection.execute("UPDATE parts SET embedding = '[8,1,1,4,5,6,7,8]' WHERE id IN (1, 4)")
-    assert_fresh(index)
-    if routed:
-        connection.execute("UPDATE parts SET part = 3 - part WHERE id IN (2, 5, 6)")
-        assert_fresh(index)
-        assert count_codes(index) == 4
-    connection.execute("UPDATE parts SET id = id + 10 WHERE id IN (1, 4)")
-    connection.execute("DELETE FROM parts WHERE id = 3")
-    assert_fresh(index)
-    if routed:
-        connection.execute("UPDATE upper SET embedding = NULL WHERE id = 5")
-        assert_fresh(index)
-        connection.execute("ALTER TABLE parts DETACH PARTITION upper")
-        assert operations.repair(index).done == (
-            "dropped triggers on public.parts: no part of the table",
-        )
-        connection.execute("ALTER TABLE parts ATTACH PARTITION upper FOR VALUES IN (1)")
-        assert "hashindex_one_insert on public.parts is missing" in str(operations.check(index))
-        assert operations.repair(index).done == ("created missing triggers on public.parts",)
-    connection.execute("TRUNCATE parts")
-    assert count_codes(index) == 0
-    index.drop()
-    assert connection.execute(
-        "SELECT count(*) FROM pg_trigger WHERE tgname ~ 'hashindex_one'"
-    ).fetchone() == (0,)
-
-
-def test_a_parent_without_the_columns_of_an_index_is_refused(connection, model):
-    connection.execute(
-        "CREATE TABLE parts (id int); CREATE TABLE one (embedding vector(8)) INHERITS (parts)"
-    )
-    connection.execute("ALTER TABLE one ADD PRIMARY KEY (id)")
-    with pytest.raises(InvalidInputError, match="one inherits from public.parts, which lacks"):
-        create_index(connection, "one", table="one")
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])

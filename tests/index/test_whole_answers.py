@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index
 from pgvector import Vector
 
 from pg_hashindex import operations
@@ -95,74 +95,6 @@ def test_codes_that_are_missing(index, connection, vectors):
     connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 5")
     connection.execute("RESET session_replication_role")
     assert_exact(connection, vectors[0])
-
-
-@pytest.fixture
-def parts(connection, items, model):
-    """The items in twenty partitions of fifteen rows, encoded."""
-    connection.execute(
-        "ALTER TABLE items RENAME TO kept;"
-        "CREATE TABLE items (id bigint PRIMARY KEY, category text, embedding vector(8)) "
-        "PARTITION BY RANGE (id)"
-    )
-    for n in range(20):
-        connection.execute(
-            f"CREATE TABLE part_{n} PARTITION OF items "
-            f"FOR VALUES FROM ({15 * n + 1}) TO ({15 * n + 16})".encode()
-        )
-    connection.execute("INSERT INTO items TABLE kept; ANALYZE items")
-    return indexed(connection, access="landmarks")
-
-
-@pytest.mark.parametrize(
-    "change", ["DROP TABLE part_0", "ALTER TABLE items DETACH PARTITION part_0"]
-)
-def test_near_the_rows_of_a_partition_that_is_gone(connection, parts, vectors, change):
-    connection.execute(change.encode())
-    parts.configure(candidates=10)
-    for row in vectors[:15]:
-        assert_exact(connection, row)
-
-
-def test_a_partition_that_is_written_to_while_it_is_detached(connection, parts, vectors):
-    connection.execute("ALTER TABLE items DETACH PARTITION part_1")
-    connection.execute("UPDATE part_1 SET embedding = %s WHERE id < 20", [Vector(vectors[99])])
-    connection.execute(
-        "DELETE FROM part_1 WHERE id IN (17, 29); UPDATE part_1 SET id = 29 WHERE id = 30"
-    )
-    connection.execute("INSERT INTO part_1 VALUES (30, 'z', %s)", [Vector(vectors[98])])
-    connection.execute("ALTER TABLE items ATTACH PARTITION part_1 FOR VALUES FROM (16) TO (31)")
-    findings = {f.check: f for f in operations.check(parts, full=True).findings}
-    assert findings["wrong_codes"].status == "ok", findings
-    parts.encode()
-    assert_fresh(parts)
-
-
-def test_a_detached_partition_that_differs_from_its_parent(connection, parts):
-    """Its owner may do with it what he likes."""
-    connection.execute(
-        "ALTER TABLE items DETACH PARTITION part_1; ALTER TABLE part_1 DROP embedding;"
-        "UPDATE part_1 SET category = 'z'; INSERT INTO part_1 VALUES (1000, 'y');"
-        "DELETE FROM part_1 WHERE id = 20; TRUNCATE part_1"
-    )
-    connection.execute("DROP TABLE part_1")
-    parts.encode()
-    assert_fresh(parts)
-
-
-def test_only_partitions_of_candidates_are_locked(connection, parts, vectors):
-    parts.configure(candidates=4)
-    for _ in range(8):
-        with connection.transaction():
-            found = connection.execute(
-                "SELECT id FROM hashindex.search_items_idx(%s, 3)", [Vector(vectors[0])]
-            ).fetchall()
-            assert len(found) == 3
-            locks = connection.execute(
-                "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation "
-                "WHERE l.pid = pg_backend_pid() AND c.relname ~ '^part_[0-9]+$'"
-            ).fetchone()
-            assert 1 <= locks[0] <= 4
 
 
 @pytest.mark.parametrize("how", ["search", "filtered", "detached"])

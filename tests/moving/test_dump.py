@@ -17,14 +17,6 @@ from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer
 
-PARTITIONS = """
-    ALTER TABLE items RENAME TO former;
-    CREATE TABLE items (LIKE former, PRIMARY KEY (id)) PARTITION BY RANGE (id);
-    CREATE TABLE items_1 PARTITION OF items FOR VALUES FROM (1) TO (150);
-    CREATE TABLE items_2 PARTITION OF items FOR VALUES FROM (150) TO (900);
-    INSERT INTO items TABLE former;
-"""
-
 
 @pytest.mark.parametrize("parallel", [False, True])
 def test_dump_and_restore(server, index, url, make_database, tmp_path, parallel):
@@ -51,15 +43,11 @@ def test_dump_and_restore(server, index, url, make_database, tmp_path, parallel)
 
 @pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-@pytest.mark.parametrize(
-    "part", ["--table=items", "--table=items_2", "--schema=public", "--schema=hashindex"]
-)
+@pytest.mark.parametrize("part", ["--table=items", "--schema=public", "--schema=hashindex"])
 def test_a_part_that_is_restored_is_searched_exactly_until_a_repair(
     server, url, connection, items, model, vectors, tmp_path, part, access
 ):
     """Its triggers come back with a table; the codes are of the rows of before the restore."""
-    if part == "--table=items_2":
-        connection.execute(PARTITIONS)
     index = indexed(connection, access=access)
 
     def restore():

@@ -1,4 +1,4 @@
-"""Tables of many shapes: partitions, a hundred columns, generated and composite ones, domains."""
+"""Tables of many shapes: a hundred columns, generated and composite ones, domains."""
 
 import numpy as np
 import pytest
@@ -13,23 +13,6 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex, list_indexes
 
-RANGE = """
-    CREATE TABLE docs (id int PRIMARY KEY, v vector(8)) PARTITION BY RANGE (id);
-    CREATE TABLE low PARTITION OF docs FOR VALUES FROM (0) TO (100);
-    CREATE TABLE high PARTITION OF docs FOR VALUES FROM (100) TO (1000)
-"""
-HASH = """
-    CREATE TABLE docs (id int PRIMARY KEY, v vector(8)) PARTITION BY HASH (id);
-    CREATE TABLE low PARTITION OF docs FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-    CREATE TABLE high PARTITION OF docs FOR VALUES WITH (MODULUS 2, REMAINDER 1)
-"""
-LEVELS = """
-    CREATE TABLE docs (id int PRIMARY KEY, v vector(8)) PARTITION BY RANGE (id);
-    CREATE TABLE low PARTITION OF docs DEFAULT;
-    CREATE TABLE upper PARTITION OF docs FOR VALUES FROM (100) TO (1000) PARTITION BY HASH (id);
-    CREATE TABLE high PARTITION OF upper FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-    CREATE TABLE higher PARTITION OF upper FOR VALUES WITH (MODULUS 2, REMAINDER 1)
-"""
 WIDE = "CREATE TABLE docs (id int PRIMARY KEY, {}, v vector(8))".format(
     ", ".join(f"c{n} {'text' if n % 2 else 'int'} DEFAULT {n}" for n in range(100))
 )
@@ -61,9 +44,6 @@ DROPPED = """
     ALTER TABLE docs DROP gone, DROP too, DROP three, ADD later int DEFAULT 7
 """
 TABLES = {
-    "range": RANGE,
-    "hash": HASH,
-    "levels": LEVELS,
     "wide": WIDE,
     "composite": COMPOSITE,
     "stored": STORED,
@@ -71,7 +51,6 @@ TABLES = {
     "domain": DOMAIN,
     "dropped": DROPPED,
 }
-PARTITIONED = ("range", "hash", "levels")
 
 
 @pytest.fixture
@@ -114,11 +93,6 @@ def test_searches_and_writes(connection, model, vectors, docs):
         assert index.search(vectors[225], 1)[0].id == 300
         connection.execute("DELETE FROM docs WHERE id >= 300")
         assert_fresh(HashIndex.open(connection, "docs_idx"))
-    if docs in PARTITIONED:
-        connection.execute("UPDATE low SET v = %s WHERE id %% 3 = 0", [Vector(vectors[230])])
-        connection.execute("DELETE FROM high WHERE id % 5 = 0")
-        connection.execute("TRUNCATE high")
-        assert_fresh(HashIndex.open(connection, "docs_idx"))
     if docs in ("stored", "virtual"):
         query = vectors[250]
         where = sa.column("twice") > 300
@@ -149,10 +123,9 @@ def test_they_move_along(server, url, connection, make_database, model, vectors,
         indexes = list_indexes(moved)
         assert {index.name: index.search(vectors[250], 9) for index in indexes} == before
         for kind in kinds:
-            for table in ("low", "docs") if kind in PARTITIONED else ("docs",):
-                moved.execute(
-                    f"UPDATE s_{kind}.{table} SET v = '[8,7,6,5,4,3,2,1]' WHERE id % 9 = 0".encode()
-                )
+            moved.execute(
+                f"UPDATE s_{kind}.docs SET v = '[8,7,6,5,4,3,2,1]' WHERE id % 9 = 0".encode()
+            )
         for index in indexes:
             assert_fresh(index)
         assert operations.repair(indexes[0], full=True).done == ()

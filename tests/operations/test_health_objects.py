@@ -117,22 +117,6 @@ def test_triggers(connection, index):
     assert troubles(index) == {}
 
 
-def test_triggers_of_partitions(connection, model):
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100)"
-    )
-    index = create_index(connection, "parts", table="parts")
-    connection.execute("CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (200)")
-    found = findings(index)["triggers"]
-    assert (found.status, found.value) == ("warning", 4)
-    assert "straight to these partitions" in found.detail
-    operations.repair(index)
-    assert troubles(index) == {}
-    connection.execute("ALTER TABLE parts_low DISABLE TRIGGER USER")
-    assert troubles(index) == {"triggers": "warning"}
-
-
 def test_functions(connection, index):
     for function in ("search_items_idx", "within_items_idx", "sync_items_idx"):
         with connection.transaction(force_rollback=True):

@@ -48,24 +48,6 @@ def test_few_rows(connection, lsh_model):
     assert_quiet(index)
 
 
-def test_a_table_of_partitions(connection, model):
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000) "
-        "PARTITION BY HASH (id);"
-        "CREATE TABLE parts_a PARTITION OF parts_high FOR VALUES WITH (MODULUS 2, REMAINDER 0);"
-        "CREATE TABLE parts_b PARTITION OF parts_high FOR VALUES WITH (MODULUS 2, REMAINDER 1)"
-    )
-    connection.execute(
-        "INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
-        "FROM generate_series(1, 300) n"
-    )
-    index = indexed(connection, "parts", table="parts")
-    assert_quiet(index)
-    assert findings(index)["rows_without_code"].detail == "none of 300 rows"
-
-
 def test_after_a_swap_and_a_rollback(connection, vectors, index):
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
     operations.swap(index, "other", force=True)

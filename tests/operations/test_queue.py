@@ -123,27 +123,6 @@ def test_an_old_snapshot_leaves_no_code_behind(connection, other, items, known_m
     assert_queued(index, [1, *NEVER])
 
 
-def test_partitions(connection, known_model):
-    store.save(connection, known_model)
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000)"
-    )
-    index = create_index(connection, "parts", table="parts", model="known")
-    for row_id, table in ((1, "parts"), (2, "parts_low"), (150, "parts_high"), (151, "parts")):
-        connection.execute(f"INSERT INTO {table} VALUES (%s, %s)", [row_id, vector(row_id % 10)])
-    assert index.encode() == 4
-    assert_queued(index, [])
-    connection.execute("UPDATE parts SET id = 160 WHERE id = 1")
-    connection.execute("UPDATE parts_high SET embedding = %s WHERE id = 150", [vector(9)])
-    assert_queued(index, [150, 160])
-    assert index.encode() == 2
-    connection.execute("TRUNCATE parts_high")
-    assert_queued(index, [])
-    assert index.summary().codes == 1
-
-
 def test_a_vector_that_the_model_cannot_take_is_refused(connection, known_model):
     store.save(connection, known_model)
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")

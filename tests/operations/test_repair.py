@@ -25,16 +25,6 @@ pytestmark = pytest.mark.newest
 
 QUERY = [1.0, -1.0, 2.0, 0.5, 0.25, -0.25, 1.0, -2.0]
 
-PARTS = """
-    CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);
-    CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);
-    CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (200) PARTITION BY HASH (id);
-    CREATE TABLE high_0 PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-    CREATE TABLE high_1 PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 1);
-    INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector
-    FROM generate_series(0, 199) n
-"""
-
 
 def reopened(index):
     return HashIndex.open(index.connection, index.name)
@@ -153,61 +143,6 @@ def test_triggers_that_always_fire_are_left_so(index):
     before = everything(index)
     assert operations.repair(index).done == ()
     assert everything(index) == before
-
-
-def test_partitions_that_came_and_went(connection, model):
-    connection.execute(PARTS)
-    index = indexed(connection, "i", table="parts")
-    connection.execute(
-        "CREATE TABLE more (LIKE parts INCLUDING ALL);"
-        "INSERT INTO more (id, embedding) SELECT id + 200, embedding FROM parts WHERE id < 50;"
-        "ALTER TABLE parts ATTACH PARTITION more FOR VALUES FROM (200) TO (300);"
-        "CREATE TABLE high_2 PARTITION OF parts FOR VALUES FROM (300) TO (400);"
-        "INSERT INTO parts SELECT id + 300, embedding FROM parts WHERE id < 20;"
-        "ALTER TABLE parts DETACH PARTITION low;"
-        # Straight to partitions that have no triggers yet.
-        "UPDATE high_2 SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 305;"
-        "DELETE FROM high_2 WHERE id = 319"
-    )
-    done = operations.repair(index).done
-    assert sorted(done) == [
-        "created missing triggers on public.high_2, public.more",
-        "dropped triggers on public.low: no part of the table",
-        "encoded 55 rows",
-        "removed 101 codes of rows that are gone or have no vector",
-        "removed 5 codes that were not those of their rows",
-    ]
-    assert_fresh(index)
-    for table in ("high_2", "more", "high_1", "parts"):
-        connection.execute(f"UPDATE {table} SET embedding = '[8,1,1,4,5,6,7,8]'".encode())
-        assert_fresh(index)
-        connection.execute(f"DELETE FROM {table} WHERE id % 3 = 0".encode())
-        assert_fresh(index)
-    assert operations.repair(index).done == ()
-    index.drop()
-    left = connection.execute("SELECT tgname FROM pg_trigger WHERE tgname ~ 'hashindex'").fetchall()
-    assert left == []
-
-
-def test_a_detached_partition_writes_no_codes(connection, model):
-    """It may get rows with keys that are in another partition now."""
-    connection.execute(PARTS)
-    index = indexed(connection, "i", table="parts")
-    connection.execute(
-        "ALTER TABLE parts DETACH PARTITION low;"
-        "CREATE TABLE low_too PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "INSERT INTO parts SELECT id, embedding FROM low"
-    )
-    assert_fresh(index)
-    connection.execute("UPDATE low SET embedding = '[8,1,1,4,5,6,7,8]'")
-    connection.execute("DELETE FROM low WHERE id < 10")
-    connection.execute("INSERT INTO low (id, embedding) VALUES (5, '[-8,1,1,4,5,6,7,8]')")
-    connection.execute("TRUNCATE low")
-    assert_fresh(index)
-    # One that is renamed is still a part.
-    connection.execute("ALTER TABLE high_1 RENAME TO other")
-    connection.execute("UPDATE other SET embedding = '[8,1,1,4,5,6,7,8]'")
-    assert_fresh(index)
 
 
 def test_codes_that_are_not_those_of_their_rows(index):

@@ -213,42 +213,6 @@ def test_a_role_with_an_odd_name(connection, items, model):
     connection.execute(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}".encode())
 
 
-def test_a_writer_of_one_partition(connection, as_role, model):
-    writer = as_role("loader")
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "GRANT SELECT, INSERT, DELETE ON parts_low TO loader"
-    )
-    index = create_index(connection, "parts", table="parts")
-    writer.execute(f"INSERT INTO parts_low VALUES (1, '{QUERY}'), (2, '{QUERY}')")
-    writer.execute("DELETE FROM parts_low WHERE id = 2")
-    assert_fresh(index)
-    assert index.summary().codes == 1
-
-
-def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(connection, as_role, model):
-    """Rows that it may not see are not gone: triggers see them, by the rights of the index."""
-    loader = as_role("loader")
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000);"
-        f"INSERT INTO parts VALUES (1, '{QUERY}'), (101, '{QUERY}');"
-        "ALTER TABLE parts ENABLE ROW LEVEL SECURITY;"
-        "CREATE POLICY low ON parts USING (id < 100);"
-        "GRANT SELECT ON parts TO loader; GRANT SELECT, DELETE, TRUNCATE ON parts_low TO loader"
-    )
-    index = indexed(connection, "parts", table="parts")
-    loader.execute("TRUNCATE parts_low")
-    assert index.summary().codes == 1
-    assert_fresh(index)
-    connection.execute("TRUNCATE parts_high")
-    assert_fresh(index)
-    connection.execute(f"INSERT INTO parts VALUES (5, '{QUERY}')")
-    assert index.summary().codes == 1
-
-
 def test_training_checks_rights_first(connection, as_role):
     reader = as_role("reader")
     with pytest.raises(MissingRightsError, match='role "reader" does not administer'):

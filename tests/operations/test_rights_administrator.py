@@ -185,29 +185,6 @@ def status(connection):
     return row
 
 
-def test_a_partition_of_another_role(administrator, connection, as_role):
-    as_role("app")
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "ALTER TABLE parts OWNER TO keeper; ALTER TABLE low OWNER TO app"
-    )
-    where = {"table": "parts", "column": "embedding", "model": "lsh"}
-    with pytest.raises(MissingRightsError, match=r"table public\.low belongs to role app"):
-        HashIndex.create(administrator, "parts", **where)  # type: ignore[arg-type]
-    with pytest.raises(
-        MissingRightsError,
-        match=r"owner of the table run: GRANT TRIGGER ON public\.low TO keeper;$",
-    ):
-        HashIndex.create(administrator, "parts", **where, trust_owner=True)  # type: ignore[arg-type]
-    connection.execute("GRANT TRIGGER ON low TO keeper")
-    index = HashIndex.create(administrator, "parts", **where, trust_owner=True)  # type: ignore[arg-type]
-    index.encode()
-    # A swap goes by the trust that there was, in the owners of all partitions.
-    store.save(administrator, other_model([[1.0] * 8, [2.0] * 8, [0.5] * 8, [1.0, 2.0] * 4]))
-    assert operations.swap(index, "lsh2", queries=5, force=True).model == "lsh2:1"
-
-
 def test_a_migration_trusts_an_owner(administrator, connection, as_role):
     as_role("app")
     connection.execute(

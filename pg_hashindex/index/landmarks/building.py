@@ -8,12 +8,11 @@ Rows are read by ranges of pages. The list of ranges is a table. The codes of a 
 together with the place where its reading ended, so an interrupted run continues there. `Workers`
 has other processes read some of the ranges. Another thread reads the next block while the codes and
 landmarks of this one are computed. If the table was rewritten
-(VACUUM FULL, TRUNCATE) or its partitions changed, its rows have other places, and it is read again
-from the start.
+(VACUUM FULL, TRUNCATE), its rows have other places, and it is read again from the start.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import compress
@@ -37,7 +36,7 @@ from ..access import catch_up, configured_otherwise, drop_unused
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListSums
 from .memory import refuse_too_little
-from .reading import Leaf, MovedError, TableReader
+from .reading import Heap, MovedError, TableReader
 from .space import in_threads, row_lengths, unit_rows
 from .table_blocks import (
     Block,
@@ -89,13 +88,13 @@ _LANDMARKS_OF_TENANTS = query("landmarks.of_tenants")
 _LIST_RANGES = query("landmarks.list_ranges")
 
 _LEFT: LiteralString = """
-    SELECT r.number, r.leaf, r.next_page, r.end_page FROM {ranges} r
+    SELECT r.number, r.next_page, r.end_page FROM {ranges} r
     WHERE r.next_page < r.end_page ORDER BY r.number
 """
 
 _KEEP_PLACE: LiteralString = """
-    UPDATE {ranges} SET next_page = $4 WHERE number = $1 AND leaf = $2 AND next_page = $3
-      AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = $5 AND i.next_generation = $6)
+    UPDATE {ranges} SET next_page = $3 WHERE number = $1 AND next_page = $2
+      AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = $4 AND i.next_generation = $5)
 """
 
 _STATE = query("landmarks.state_of_build")
@@ -167,7 +166,7 @@ class LandmarkBuild(TableReader):
                     return rows
                 step = "begin"
         raise InUseError(
-            f"{self.index.qualified_table} was emptied, rewritten or given other partitions "
+            f"{self.index.qualified_table} was emptied or rewritten "
             f"{_MOST_STARTS} times while landmarks were built; run the command again when that is "
             "over"
         )
@@ -317,17 +316,13 @@ class LandmarkBuild(TableReader):
 
     def _read_round(self, round_: Round, share: float, seed: int) -> None:
         """Add a share of the rows to a round."""
-        leaves = self._leaves()
-        pages = [self._count_pages(leaf) for leaf in leaves]
-        size = self._fitting(sum(pages), math.ceil(share * self._rows))
-        firsts = [
-            (leaf.oid, first, min(first + size, end))
-            for leaf, end in zip(leaves, pages, strict=True)
-            for first in range(0, end, size)
+        heap, pages = self._heap(), self._count_pages()
+        size = self._fitting(pages, math.ceil(share * self._rows))
+        task = {"share": share, "seed": seed, "heap": heap, "round": round_.task()}
+        ranges = [
+            Range(number, first, min(first + size, pages))
+            for number, first in enumerate(range(0, pages, size))
         ]
-        files = [(leaf.oid, leaf.file) for leaf in leaves]
-        task = {"share": share, "seed": seed, "files": files, "round": round_.task()}
-        ranges = [Range(number, *place) for number, place in enumerate(firsts)]
         workers = self._started_workers(self._rows, len(round_.sums))
         while True:
             pass_ = workers.begin(Pass(ranges, task, round_.arrays, round_.merge))
@@ -338,14 +333,15 @@ class LandmarkBuild(TableReader):
             round_.forget()
 
     def _add_rows(self, round_: Round, task: dict[str, Any], ranges: Ranges) -> None:
-        leaves, part = self._same_leaves(task["files"]), by_place(task["share"], task["seed"])
+        heap, part = Heap(*task["heap"]), by_place(task["share"], task["seed"])
+        self._refuse_moved(heap)
 
         def compute(block: Block) -> None:
             round_.add(block.select(are_trainable(block.vectors)).vectors)
 
         self._each_block(
-            ranges, lambda place: self._next_block(leaves, place, part=part), compute,
-            lambda computed, place: None,
+            ranges, lambda place: self._read_pages(heap, place.first, place.end, part=part),
+            compute, lambda computed, place: None,
         )  # fmt: skip
 
     def _refuse_too_little(self, n_landmarks: int) -> None:
@@ -385,13 +381,10 @@ class LandmarkBuild(TableReader):
         self._lock_table()
         self._lock_entry()
         self._execute("SELECT hashindex._begin_build($1)", [self.index.name])
-        leaves = self._leaves()
         # Rows that are written into later pages are logged by triggers. Ranges are the same
         # whatever number of processes reads them, and so are the blocks that are computed.
-        pages = [self._count_pages(leaf) for leaf in leaves]
-        size = self._fitting(sum(pages), self._rows)
-        oids, files = [leaf.oid for leaf in leaves], [leaf.file for leaf in leaves]
-        self._execute(_LIST_RANGES, [oids, files, pages, size])
+        heap, pages = self._heap(), self._count_pages()
+        self._execute(_LIST_RANGES, [heap.file, pages, self._fitting(pages, self._rows)])
         row = self._execute(
             "SELECT i.next_generation, i.code_table FROM hashindex.index i WHERE i.name = $1",
             [self.index.name],
@@ -459,8 +452,9 @@ class LandmarkBuild(TableReader):
     def _read_rows(self) -> None:
         """Write landmark and code of every row."""
         # Rows that move to other places are in another file.
-        files = self._execute("SELECT DISTINCT r.leaf, r.file FROM {ranges} r").fetchall()
-        self._same_leaves(files)
+        (file,) = self._execute("SELECT r.file FROM {ranges} r LIMIT 1").fetchone()
+        heap = self._heap()._replace(file=file)
+        self._refuse_moved(heap)
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
         # A continued run has not seen all rows, so it does not move the landmarks.
@@ -474,7 +468,7 @@ class LandmarkBuild(TableReader):
         workers = self._started_workers(rows, len(landmarks))
         pass_ = workers.begin(
             Pass(
-                ranges, {"files": files, "largest": self.largest}, list,
+                ranges, {"heap": heap, "largest": self.largest}, list,
                 None if sums is None else sums.merge,
             )
         )  # fmt: skip
@@ -485,7 +479,7 @@ class LandmarkBuild(TableReader):
                 self.throttle.wait(done, self.work.advance)
 
             pass_.show = show
-            self._stage(landmarks, sums, files, pass_)
+            self._stage(landmarks, sums, heap, pass_)
         self._end_workers()
         del landmarks
         self._index_landmarks(sums if pass_.complete else None)
@@ -535,7 +529,7 @@ class LandmarkBuild(TableReader):
         landmarks, largest = self._stored_landmarks(), task["largest"]
         sums = None if largest is None else self._new_sums(landmarks, largest)
         ranges.ready()
-        self._stage(landmarks, sums, task["files"], ranges)
+        self._stage(landmarks, sums, Heap(*task["heap"]), ranges)
         return iter(()) if sums is None else sums.parts()
 
     def _stored_points(self, numbers: NDArray[np.intp] | None = None) -> NDArray[np.float16]:
@@ -573,14 +567,14 @@ class LandmarkBuild(TableReader):
         self,
         landmarks: Landmarks | TenantLandmarks,
         sums: ListSums | None,
-        files: Iterable[Sequence[int]],
+        heap: Heap,
         ranges: Ranges,
     ) -> None:
         """Write the landmark and the code of each row of ranges."""
-        leaves = self._same_leaves(files)
+        self._refuse_moved(heap)
         coded = self.index.encoded_in == "python"
         self._each_block(
-            ranges, lambda place: self._next_block(leaves, place, coded=coded),
+            ranges, lambda place: self._read_pages(heap, place.first, place.end, coded=coded),
             lambda block: self._computed(block, landmarks, sums), self._write,
         )  # fmt: skip
 
@@ -614,13 +608,6 @@ class LandmarkBuild(TableReader):
                     block, page = following
                     at_hand = block, place, page
                     rest = place._replace(first=page) if page < place.end else None
-
-    def _next_block(self, leaves: list[Leaf], place: Range, **options: Any) -> tuple[Block, int]:
-        """Read a block; return it and the page where it ends."""
-        leaf = next((leaf for leaf in leaves if leaf.oid == place.leaf), None)
-        if leaf is None:
-            raise MovedError
-        return self._read_pages(leaves, leaf, place.first, place.end, **options)
 
     def _encoded(
         self, vectors: NDArray[np.float32]

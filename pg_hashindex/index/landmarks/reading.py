@@ -4,7 +4,7 @@ Each block is read in a transaction of its own, so no statement relies on an ord
 chooses, and none keeps VACUUM from its work for long. The rows of a block have no order.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import sql
@@ -25,15 +25,15 @@ _BLOCK_ROWS = 10_000
 # Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
 _FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
 
-_LEAVES = query("landmarks.leaves")
+_HEAP = query("landmarks.heap")
 
-_PAGES_OF_LEAF: LiteralString = """
-    SELECT pg_relation_size($1::bigint::oid)
+_PAGES_OF_TABLE: LiteralString = """
+    SELECT pg_relation_size({table_name}::regclass)
         / pg_catalog.current_setting('block_size')::bigint
 """
 
 _ROWS: LiteralString = """
-    SELECT {key}, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    SELECT {key}, {tenant_number}b.{column} FROM ONLY {table} b{tenants}
     WHERE {pages} AND b.{column} IS NOT NULL {part}
 """
 
@@ -54,12 +54,10 @@ _WRONG_ROW: LiteralString = """
 """
 
 
-class Leaf(NamedTuple):
-    """A partition, or the table itself."""
+class Heap(NamedTuple):
+    """The table and the file of its rows."""
 
     oid: int
-    schema: str
-    name: str
     file: int
 
 
@@ -94,28 +92,26 @@ class TableReader:
 
     def _drawn(self, share: float, seed: int) -> Iterator[Block]:
         """Read a random share of the rows, each block in a transaction of its own."""
-        leaves = self._leaves()
-        for leaf in leaves:
-            page, pages = 0, self._count_pages(leaf)
-            while page < pages:
-                first, end = page, min(page + self._pages, pages)
-                block, page = self._read_pages(leaves, leaf, first, end, part=by_place(share, seed))
-                self._pages = min(self._fitting(page - first, len(block)), 4 * self._pages)
-                yield block
+        heap = self._heap()
+        page, pages = 0, self._count_pages()
+        while page < pages:
+            first, end = page, min(page + self._pages, pages)
+            block, page = self._read_pages(heap, first, end, part=by_place(share, seed))
+            self._pages = min(self._fitting(page - first, len(block)), 4 * self._pages)
+            yield block
         # The next reader may want every row of a page.
         self._pages = max(1, round(share * self._pages))
 
     def _read_pages(
         self,
-        leaves: list[Leaf],
-        leaf: Leaf,
+        heap: Heap,
         first: int,
         end: int,
         *,
         coded: bool = False,
         part: sql.Composable = _EVERY_ROW,
     ) -> tuple[Block, int]:
-        """Read pages of a leaf, or the first ones if all hold too many rows for a block.
+        """Read pages, or the first ones if all hold too many rows for a block.
 
         Returns the rows, in any order, ``coded`` with their codes, and the page after them.
         """
@@ -128,7 +124,6 @@ class TableReader:
                 )
                 query = sql.SQL(statement + " LIMIT {most}").format(
                     **self._names,
-                    leaf=sql.Identifier(leaf.schema, leaf.name),
                     pages=range_of_pages,
                     part=part,
                     most=sql.Literal(most + 1),
@@ -138,22 +133,19 @@ class TableReader:
                     break
                 end = first + max(1, (end - first) // 2)
             # Read under the same lock as the rows.
-            if self._leaves() != leaves:
-                raise MovedError
+            self._refuse_moved(heap)
         return block, end
 
-    def _leaves(self) -> list[Leaf]:
-        return [Leaf(*row) for row in self._execute(_LEAVES).fetchall()]
+    def _heap(self) -> Heap:
+        return Heap(*self._execute(_HEAP).fetchone())
 
-    def _same_leaves(self, files: Iterable[Sequence[int]]) -> list[Leaf]:
-        """Return the leaves, if their rows are in these files: of each, its oid and the file."""
-        leaves = self._leaves()
-        if {(leaf.oid, leaf.file) for leaf in leaves} != {(oid, file) for oid, file in files}:
+    def _refuse_moved(self, heap: Heap) -> None:
+        """Refuse rows that are in another file than they were."""
+        if self._heap() != heap:
             raise MovedError
-        return leaves
 
-    def _count_pages(self, leaf: Leaf) -> int:
-        (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
+    def _count_pages(self) -> int:
+        (pages,) = self._execute(_PAGES_OF_TABLE).fetchone()
         return int(pages)
 
     def _fitting(self, pages: int, rows: int) -> int:

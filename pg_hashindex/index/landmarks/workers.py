@@ -45,10 +45,9 @@ _MODULE = "pg_hashindex.index.landmarks.worker"
 
 
 class Range(NamedTuple):
-    """Pages of a leaf that are still to be read."""
+    """Pages that are still to be read."""
 
     number: int
-    leaf: int
     first: int
     end: int
 
