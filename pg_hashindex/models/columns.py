@@ -6,6 +6,7 @@ vector that it no longer has. The transaction skips rows that others lock, so it
 writers nor deadlocks with them; these rows are read again at the end.
 """
 
+import shlex
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from psycopg import RawCursor, sql
 
 from ..db.batches import decode_vectors, dimension_of, rows_of_batch, stream
+from ..db.citus import is_sharded
 from ..db.connection import Connection, outside_transactions
 from ..db.keys import KeyColumns
 from ..db.owners import prepare_schema
@@ -82,7 +84,8 @@ class EncodedColumn:
     unchanged
         Rows that had the same code before.
     left_out
-        Rows with a vector that the model cannot encode; their code is NULL.
+        Rows with a vector that the model cannot encode, whose code is NULL; and rows that a trigger
+        of the table keeps as they are.
     reasons : dict of str to str
         The keys of the first hundred of these, and why.
     """
@@ -222,6 +225,12 @@ def _checked(source: TableSource, key: KeyColumns, into: str, model: Model) -> T
     if relation == "m":
         raise InvalidInputError(f"{table} is a materialised view; encode the table behind it")
     source = source.with_key(key)
+    if is_sharded(connection, table):
+        raise InvalidInputError(
+            f"Citus distributes table {table}, and locks no rows of it in batches; use a function "
+            f"of the model (pg-hashindex model functions {shlex.quote(_name(model))}), or write "
+            "the codes of Model.encode with the rows"
+        )
     if is_ours:
         raise InvalidInputError(f"{table} is a table of pg_hashindex; use a table of your own")
     if kind is None:
@@ -422,18 +431,20 @@ class _Run:
                 "SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off"
             )
             found = self._execute(query("columns.write"), values).fetchall()
-        right = {key: is_right for key, *is_right in found}
-        for key, (was_right, is_written) in right.items():
-            if not (was_right or is_written):
-                made.reasons[key] = "a trigger keeps it from being written"
-            self.written += is_written
-            self.unchanged += was_right and key not in made.reasons
-        named = {key: why for key, why in made.reasons.items() if key in right}
+        keys: dict[str, set[str]] = {"right": set(), "found": set(), "written": set()}
+        for key, state in found:
+            keys[state].add(key)
+        self.written += len(keys["written"])
+        for key in keys["found"] - keys["written"]:
+            made.reasons[key] = "a trigger keeps it from being written"
+        reached = keys["right"] | keys["found"]
+        named = {key: why for key, why in made.reasons.items() if key in reached}
+        self.unchanged += len(keys["right"] - named.keys())
         self.left_out += len(named)
         for key, why in named.items():
             if len(self.reasons) < _MOST_NAMED:
                 self.reasons[key] = why
-        return [row.key for row in rows if row.key not in right]
+        return [row.key for row in rows if row.key not in reached]
 
     def _encoded(self, rows: list[_Row]) -> "_Codes":
         """Compute the codes of some rows."""

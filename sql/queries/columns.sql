@@ -57,8 +57,8 @@ UPDATE {table} b SET {into} = b.{into} WHERE false
 SELECT {key_text}, b.{column}, b.{into}::text FROM {table} b WHERE b.{into} IS NOT NULL AND b.{column} IS NOT NULL LIMIT $1
 
 -- name: write
--- Writes the codes of a batch, but for rows that have changed since they were read, or that others lock; returns the keys of the rows whose
--- code is right now, whether it was so before, and whether it was written.
+-- Writes the codes of a batch, but for rows that have changed since they were read, or that others lock. Returns keys: of rows that had
+-- their code ("right"), of others that may be written ("found"), and of these once more if they were ("written").
 -- $1 to $4: keys, versions, codes and whether there is a code; a cast of the third to bit[] would cut each code down to one bit. Nothing
 -- waits for a writer, so a batch cannot deadlock with one. unnest of several arrays is PostgreSQL's own under any search_path.
 WITH found AS MATERIALIZED (
@@ -75,5 +75,6 @@ WITH found AS MATERIALIZED (
     WHERE ({key}) = ({found_key}) AND f.differs
     RETURNING f.key_text
 )
-SELECT f.key_text, NOT f.differs, w.key_text IS NOT NULL
-FROM found f LEFT JOIN written w ON w.key_text = f.key_text
+SELECT f.key_text, CASE WHEN f.differs THEN 'found' ELSE 'right' END FROM found f
+UNION ALL
+SELECT w.key_text, 'written' FROM written w

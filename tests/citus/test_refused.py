@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from fixtures.citus import MODEL, QUERY, TABLE, exact, one, printed
 
-from pg_hashindex import operations
+from pg_hashindex import encode_column, operations
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
 
@@ -109,3 +109,9 @@ def test_a_table_that_was_distributed_without_its_triggers(indexed):
     assert statuses(indexed) == {}
     index = HashIndex.open(indexed, MODEL)
     assert [hit.id for hit in index.search(QUERY, 5, candidates=2000)] == exact(indexed, 5)
+
+
+def test_a_column_of_codes_is_refused_too(kept):
+    kept.execute(f"ALTER TABLE {TABLE} ADD COLUMN code bit(16)".encode())
+    with pytest.raises(HashIndexError, match="Citus distributes table .*model functions"):
+        encode_column(kept, MODEL, TABLE, "embedding", "code")
