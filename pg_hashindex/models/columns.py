@@ -10,7 +10,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, LiteralString, NamedTuple, get_args
@@ -28,7 +28,7 @@ from ..db.progress import Progress, is_shown
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
-from ..db.table_source import TableSource
+from ..db.table_source import TableSource, find_relation
 from ..db.throttle import Throttle
 from ..errors import (
     DatabaseStateError,
@@ -424,12 +424,9 @@ class _Run:
             CodeArray(made.codes, self.model.n_bits),
             made.has_code.tolist(),
         ]
-        with self.connection.transaction():
-            # The newest version of a row is locked. No join reads the whole table.
-            self._execute(
-                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
-                "SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off"
-            )
+        with self._transaction():
+            # No join reads the whole table.
+            self._execute("SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off")
             found = self._execute(query("columns.write"), values).fetchall()
         keys: dict[str, set[str]] = {"right": set(), "found": set(), "written": set()}
         for key, state in found:
@@ -485,10 +482,19 @@ class _Run:
     ) -> list[_Row]:
         text = self._query(statement, **names)
         with (
-            self.connection.transaction(),
+            self._transaction(),
             closing(stream(self.connection, text, values, _BLOCK_ROWS)) as blocks,
         ):
             return [_Row(*row) for row in chain.from_iterable(blocks)]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self.connection.transaction():
+            # The newest version of a row is locked.
+            execute(self.connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            # The table may have another owner by now, whose code would run.
+            find_relation(self.connection, self.source.name)
+            yield
 
     def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
         # A raw cursor, since the others take a % in a name for a placeholder.

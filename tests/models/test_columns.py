@@ -422,3 +422,18 @@ def test_row_security_hides_rows(connection, reader):
     connection.execute("CREATE POLICY own ON items USING (category = 'a')")
     refused(reader, MissingRightsError, "row security of items hides rows from this role")
     assert fill(connection).written == ROWS
+
+
+def test_a_table_that_gets_another_owner_is_left(connection, other, coded, as_role, monkeypatch):
+    as_role("stranger")
+    encode, calls = Model.encode, []
+
+    def meanwhile(self, X):
+        calls.append(X)
+        if len(calls) == 2:
+            other.execute("ALTER TABLE items OWNER TO stranger")
+        return encode(self, X)
+
+    monkeypatch.setattr(Model, "encode", meanwhile)
+    refused(connection, MissingRightsError, "stranger", batch_rows=70)
+    assert sum(code is not None for code in codes_of(connection).values()) == 70
