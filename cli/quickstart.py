@@ -13,7 +13,7 @@ from pg_hashindex import schema
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.options import OPTIONS, checked_options
+from pg_hashindex.index.options import checked_options
 from pg_hashindex.models.functions import candidates_for
 from pg_hashindex.models.model import Metric
 from pg_hashindex.models.store import StoredModel
@@ -45,9 +45,6 @@ from ._shared import (
 # Answers that are searched for.
 _K = 10
 _QUERIES = 100
-# Options that an index of pg_hashindex alone has.
-_OF_INDEX = [one for one, option in OPTIONS.items() if option.columns and one != "key_columns"]
-_FLAGS = [*(f"--{OPTIONS[one].flag}" for one in _OF_INDEX), "--writes"]
 _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_hashindex"}
 
 
@@ -67,14 +64,14 @@ _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_
     type=click.Choice(["l2", "cosine", "ip"]),
     help="Exact distance.  [default: that of a vector index of the column, else cosine]",
 )
-@index_options(_OF_INDEX)
+@index_options(["tenant"])
 @click.option("--writes", is_flag=True, help="Rows are written often: make an index for that.")
 @click.option(
     "--as",
     "kind",
     type=click.Choice(["function", "index"]),
     help="A function of a model in pgvector's HNSW, or an index of pg_hashindex.  [default: the "
-    f"function, unless {', '.join(_FLAGS)} or the table call for an index]",
+    "function, unless --tenant, --writes or the table call for an index]",
 )
 @build_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -108,19 +105,17 @@ def quickstart(
         name = name or steps.default_name(found)
         options = checked_options(name, given | {"metric": metric})
         key = options.get("key_columns")
-        for_index = {f"--{OPTIONS[one].flag}": options.get(one) for one in _OF_INDEX}
-        for flag, names in for_index.items():
-            listed = names if isinstance(names, list) else [names] if names else []
-            refuse_columns(connection, found.table.name, listed, flag)
+        tenant = options.get("tenant")
+        refuse_columns(connection, found.table.name, [tenant] if tenant else [], "--tenant")
         index = None if kind == "function" else steps.find_index(connection, found, name)
         model = steps.find_model(connection, found, name, kind)
-        if kind == "function" and (writes or any(for_index.values())):
-            raise click.UsageError(f"{', '.join(_FLAGS)} are for --as index")
+        if kind == "function" and (writes or tenant):
+            raise click.UsageError("--tenant and --writes are for --as index")
         why = "its codes are there already" if index is not None else "--as says so"
         chosen = kind or "index"
         if kind is None and index is None:
             bits = steps.graph_bits(found.table.dimension)
-            asked = {"--as": kind == "index", **for_index, "--writes": writes}
+            asked = {"--as": kind == "index", "--tenant": tenant, "--writes": writes}
             needs = [option for option, value in asked.items() if value]
             chosen, why = advice.choose(found, bits, model, needs)
         steps.refuse_rights(connection, found, key, chosen)

@@ -139,27 +139,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN i.key_columns || i.column_name || i.filter_columns;
-END
-$$;
-
--- The filter columns, whose copies an index keeps beside its codes, as they are now in the table and in the table of codes: numbers and
--- types of columns, which are NULL where a column is gone.
-CREATE OR REPLACE FUNCTION hashindex._copies_of(i hashindex.index)
-RETURNS TABLE (n bigint, name text, copy text, number smallint, copy_number smallint, type text, copy_type text, type_id oid, is_same boolean)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT f.n, f.name, 'filter_' || f.n, now.attnum, kept.attnum,
-        format_type(now.atttypid, -1), format_type(kept.atttypid, -1), kept.atttypid,
-        (now.atttypid, now.attcollation) IS NOT DISTINCT FROM (kept.atttypid, kept.attcollation)
-    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-    LEFT JOIN pg_attribute now ON now.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND now.attname = f.name
-        AND now.attnum > 0 AND NOT now.attisdropped
-    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass('hashindex.' || quote_ident(i.code_table)) AND kept.attname = 'filter_' || f.n
-    ORDER BY f.n;
+    RETURN array_remove(i.key_columns || i.column_name || i.tenant_column, NULL);
 END
 $$;
 

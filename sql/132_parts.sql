@@ -15,17 +15,16 @@ BEGIN
         'ext', '{ext}',
         -- The index, also as a literal, and the one whose searches use it, which a swap has not exchanged yet.
         'index_name', i.name, 'index', quote_literal(i.name), 'used_index', quote_literal(coalesce(i.swap_of, i.name)),
-        -- The table, by its bare name in filters; its columns of vectors and of tenants.
-        'table', base, 'table_literal', quote_literal(base), 'bare_table', quote_ident(i.table_name),
+        -- The table; its columns of vectors and of tenants.
+        'table', base, 'table_literal', quote_literal(base),
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
         'tenant', quote_ident(i.tenant_column), 'tenant_literal', quote_literal(i.tenant_column),
         -- The tables of codes and of landmarks.
         'storage_literal', quote_literal(i.storage), 'triggers_literal', quote_literal(i.triggers),
         'code_table', format('hashindex.%I', i.code_table), 'code_table_literal', quote_literal(format('hashindex.%I', i.code_table)),
         'landmarks', coalesce('hashindex.' || quote_ident(i.landmark_table), ''),
-        -- Lists: the key's columns in the table, in the table of codes and in answers; the filter columns and their copies; what is read of a row.
+        -- Lists: the key's columns in the table, in the table of codes and in answers; what is read of a row.
         'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
-        'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
         'read', ARRAY(SELECT r.name FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY r(name, n) GROUP BY r.name ORDER BY min(r.n)),
         -- Whether the key has several columns; its type as one value, and its text of row b.
         'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns)
@@ -77,7 +76,7 @@ BEGIN
         'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
         'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
-        -- The type of the copies of tenants.
+        -- The type of the tenants beside codes.
         'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END,
         -- Whether tenants may have no landmarks.
         'small_tenants', i.landmark_table IS NOT NULL AND i.tenant_column IS NOT NULL
@@ -96,8 +95,7 @@ DECLARE
     conditions jsonb := parts || jsonb_build_object(
         'seen', format('x.name = %L AND x.generation = %s AND x.encoded', i.name, i.generation),
         'lists_are_there', CASE WHEN i.landmark_table IS NULL THEN 'true' ELSE format('to_regclass(%L) IS NOT NULL', parts ->> 'landmarks') END,
-        'trigger', quote_literal((hashindex._trigger_names(i))[1]), 'sync_literal', quote_literal(parts ->> 'sync'),
-        'secret', CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END
+        'trigger', quote_literal((hashindex._trigger_names(i))[1]), 'sync_literal', quote_literal(parts ->> 'sync')
     );
 BEGIN
     -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
@@ -114,7 +112,7 @@ BEGIN
     FROM (
         SELECT u.n, u.name, u.type::regtype::oid AS kept FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY u(name, type, n)
         UNION ALL
-        SELECT 100 + c.n, c.name, c.type_id FROM hashindex._copies_of(i) c WHERE c.type_id IS NOT NULL
+        SELECT 100, i.tenant_column, to_regtype(parts ->> 'tenant_type')::oid WHERE i.tenant_column IS NOT NULL
     ) k
     LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(parts ->> 'table') AND a.attname = k.name AND NOT a.attisdropped
     CROSS JOIN LATERAL (
@@ -137,12 +135,11 @@ BEGIN
         'codes_are_kept', hashindex._fill('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = {index} AND {kept})', conditions),
         'codes_are_there', hashindex._fill('(to_regclass({code_table_literal}) IS NOT NULL AND {lists_are_there})', conditions),
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
-        -- are younger than the snapshot, or belong to another table. A role that may not read the tenants has the codes, but not their
-        -- copies of tenants. A build drops tables that a search under way may still look for.
+        -- are younger than the snapshot, or belong to another table. A build drops tables that a search under way may still look for.
         'codes_are_hidden', hashindex._fill(
             $hidden${if tenant}(row_security_active({table_literal}) OR row_security_active(to_regclass({code_table_literal})))
             AND hashindex._rows_are_hidden({table_literal}, {code_table_literal}){else tenant}row_security_active({table_literal}){end tenant}
-            OR has_column_privilege(to_regclass({code_table_literal}), '{secret}', 'SELECT') IS NOT TRUE
+            OR has_column_privilege(to_regclass({code_table_literal}), 'code', 'SELECT') IS NOT TRUE
             OR NOT {lists_are_there}
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE {seen} AND {kept})$hidden$, conditions
         )
@@ -159,7 +156,6 @@ DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     in_python boolean := used.network IS NOT NULL;
     u text[] := ARRAY(SELECT format('u%s', n) FROM generate_series(1, 5) n);
-    arguments text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 5) n);
     layers text := format('hashindex._layers_of(%s)', used.id);
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
         ELSE format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection')) END;
@@ -184,15 +180,9 @@ BEGIN
             WHEN 'weighted' THEN format('hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text)
             ELSE format('ARRAY[%s]', query_code)
         END,
-        -- The distance of code c to those of the query, which are variables or arguments; and a rougher one, if the finer is costly.
+        -- The distance of code c to those of the query; and a rougher one, if the finer is costly.
         'distance', hashindex._code_order(i.ranking, 'c.code', u, false),
-        'distance_of_arguments', hashindex._code_order(i.ranking, 'c.code', arguments, false),
         'rough_distance', CASE WHEN i.ranking <> 'hamming' THEN hashindex._code_order(i.ranking, 'c.code', u, true) END,
-        -- Columns beside the codes, by the names that filters know them by.
-        'kept_columns', coalesce((
-            SELECT string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n)
-            FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n) WHERE f.name <> ALL (i.key_columns)
-        ), ''),
         -- The projection of the row raw, and the code of the row r, which has its projection.
         'row_projection', CASE WHEN in_python THEN 'NULL::{ext}.vector' ELSE hashindex._projection(used, 'raw.vector', layers) END,
         'row_code', CASE WHEN in_python THEN 'NULL' ELSE format('{ext}.binary_quantize(%s)', hashindex._above_cuts(used, 'r.projection')) END
@@ -247,13 +237,13 @@ BEGIN
             THEN 'least(100, 16 + 4 * n_probes)' ELSE 'least(64, 16 + 2 * n_probes)' END,
         -- The landmark of the row r.
         'row_landmark', CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE hashindex._fill(
-            '(SELECT l.landmark FROM {landmarks} l{if tenant} WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM {landmarks} o WHERE o.tenant = r.filter_1 '
+            '(SELECT l.landmark FROM {landmarks} l{if tenant} WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM {landmarks} o WHERE o.tenant = r.tenant '
             'AND o.leader = o.landmark ORDER BY o.centre OPERATOR({ext}.<->) {row_point} LIMIT 8)){end tenant} '
             'ORDER BY l.centre OPERATOR({ext}.<->) {row_point} LIMIT 1)', row_parts
         ) END,
         -- Codes c that are to have a landmark and have none.
         'is_unlisted', hashindex._fill(
-            'c.landmark IS NULL{if tenant} AND EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = c.filter_1){end tenant}', parts
+            'c.landmark IS NULL{if tenant} AND EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = c.tenant){end tenant}', parts
         ),
         -- A transaction older than the landmarks may not write: a row would get a code that is in no list.
         'refuse_hidden_landmarks', CASE WHEN i.landmark_table IS NOT NULL AND used.network IS NULL THEN hashindex._fill(
@@ -267,27 +257,19 @@ BEGIN
 END
 $$;
 
--- Columns beside codes, changes of them and of vectors, and the logs of keys that codes beside those in use are brought up to date by.
+-- Changes of vectors and tenants, and the logs of keys that codes beside those in use are brought up to date by.
 CREATE OR REPLACE FUNCTION hashindex._change_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     kept_keys text[] := hashindex._code_keys(i);
-    -- Codes beside those in use: their vectors and copies are read too.
+    -- Codes beside those in use: their vectors are read too.
     beside hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers;
     vectors text[] := i.column_name || array_remove(ARRAY[nullif(beside.column_name, i.column_name)], NULL);
-    copied text[] := i.filter_columns || ARRAY(SELECT c FROM unnest(beside.filter_columns) c WHERE c <> ALL (i.filter_columns));
-    read text[] := i.key_columns || vectors || copied;
-    filters record;
+    read text[] := array_remove(i.key_columns || vectors || i.tenant_column, NULL);
     logs record;
 BEGIN
-    SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
-           coalesce(string_agg(format(', r.filter_%s', f.n), '' ORDER BY f.n), '') AS sources,
-           coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') AS reads,
-           coalesce(string_agg(format(', filter_%s = excluded.filter_%s', f.n, f.n), '' ORDER BY f.n), '') AS sets,
-           coalesce(string_agg(format(', filter_%s = r.filter_%s', f.n, f.n), '' ORDER BY f.n), '') AS values
-    INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
     SELECT coalesce(string_agg(format(E'\n    INSERT INTO hashindex.%I (%s) SELECT k.* FROM unnest(hashindex_touched) k;', l.log, hashindex._columns_of(NULL, kept_keys)), ''), '') AS touched,
            coalesce(string_agg(format(
                E'\n        INSERT INTO hashindex.%I (%s) SELECT %s FROM new_rows n;', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('n', i.key_columns)
@@ -299,17 +281,13 @@ BEGIN
         SELECT beside.storage || '_touched', beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
     ) l;
     RETURN jsonb_build_object(
-        -- The columns beside the codes: in an INSERT, of the rows r, of the rows b; in ON CONFLICT; in an UPDATE from r.
-        'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,
-        'filter_sets', filters.sets, 'filter_values', filters.values,
-        -- Whether the old row o and the new row n differ in what is kept of them; byte by byte in the copies, since json has no =, and values
-        -- that are equal by = may differ in a filter.
+        -- Whether the old row o and the new row n differ in what is kept of them.
         'is_changed', concat_ws(' OR ',
             (SELECT string_agg(hashindex._fill(
                 '((n.{column} OPERATOR({ext}.=) o.{column}) IS NOT TRUE AND (n.{column} IS NOT NULL OR o.{column} IS NOT NULL))',
                 jsonb_build_object('column', quote_ident(v))
             ), ' OR ') FROM unnest(vectors) v),
-            (SELECT string_agg(format('record_image_ne(ROW(n.%I), ROW(o.%I))', c, c), ' OR ') FROM unnest(copied) c)
+            (SELECT format('record_image_ne(ROW(n.%1$I), ROW(o.%1$I))', i.tenant_column) WHERE i.tenant_column IS NOT NULL)
         ),
         -- Columns that the triggers read, and their types when they were made.
         'read_columns', quote_literal(read::text), 'read_types', quote_literal(ARRAY(

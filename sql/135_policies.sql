@@ -66,10 +66,10 @@ DECLARE
     policy record;
 BEGIN
     FOR kept IN
-        SELECT c.oid::regclass AS relation, c.relname AS name, t.tenant, c.relrowsecurity AS follows
-        FROM (VALUES (format('hashindex.%I', i.code_table), 'filter_1'), ('hashindex.' || quote_ident(i.landmark_table), 'tenant')) t(place, tenant)
-        JOIN pg_class c ON c.oid = to_regclass(t.place)
-        WHERE i.tenant_column IS NOT NULL
+        SELECT c.oid::regclass AS relation, c.relname AS name
+        FROM pg_class c
+        WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relname IN (i.code_table, i.landmark_table)
+          AND i.tenant_column IS NOT NULL
           AND CASE WHEN hides THEN NOT hashindex._follows_policies(base, c.oid) ELSE c.relrowsecurity END
     LOOP
         FOR policy IN SELECT p.polname AS name FROM pg_policy p WHERE p.polrelid = kept.relation LOOP
@@ -89,8 +89,8 @@ BEGIN
             FROM pg_policy p WHERE p.polrelid = base AND p.polcmd IN ('r', '*') AND p.polqual IS NOT NULL
         LOOP
             EXECUTE format(
-                'CREATE POLICY %I ON %s AS %s FOR SELECT TO %s USING (EXISTS (SELECT FROM (SELECT %I.%I AS %I) %I WHERE %s))',
-                'policy_' || policy.n, kept.relation, policy.kind, policy.roles, kept.name, kept.tenant, i.tenant_column, i.table_name,
+                'CREATE POLICY %I ON %s AS %s FOR SELECT TO %s USING (EXISTS (SELECT FROM (SELECT %I.tenant AS %I) %I WHERE %s))',
+                'policy_' || policy.n, kept.relation, policy.kind, policy.roles, kept.name, i.tenant_column, i.table_name,
                 policy.condition
             );
         END LOOP;

@@ -93,30 +93,16 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     codes text := format('hashindex.%I', i.code_table);
     landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
     grantee text := quote_ident(nullif(role, ''));
-    -- Copies of filter columns that the role may not read stay hidden.
-    filters text[] := ARRAY(
-        SELECT c.copy FROM hashindex._copies_of(i) c WHERE has_column_privilege(role, base, c.number, 'SELECT') ORDER BY c.n
-    );
 BEGIN
     EXECUTE format('REVOKE ALL ON %s FROM %s', concat_ws(', ', codes, landmarks), grantee);
     IF reads THEN
         IF NOT reveals THEN
             PERFORM hashindex._follow_policies(i);
         END IF;
-        EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE
-            WHEN EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.copy <> ALL (filters)) THEN format(' (%s)', array_to_string(
-                ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = to_regclass(codes)
-                        AND a.attname = ANY (hashindex._code_keys(i) || '{landmark,code}'::text[])
-                      ORDER BY a.attnum) || filters, ', '
-            ))
-        END, codes, grantee);
-        IF landmarks IS NOT NULL THEN
-            EXECUTE format('GRANT SELECT ON %s TO %s', landmarks, grantee);
-        END IF;
+        EXECUTE format('GRANT SELECT ON %s TO %s', concat_ws(', ', codes, landmarks), grantee);
         IF reveals THEN
             EXECUTE format('GRANT REFERENCES (code) ON %s TO %s', codes, grantee);
         END IF;
@@ -202,11 +188,6 @@ BEGIN
         FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
         WHERE reason IS NULL AND NOT r.reveals AND (t.relrowsecurity OR c.relrowsecurity)
           AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
-        UNION ALL
-        SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), c.name),
-            format('pg-hashindex index grant %s %s', named, hashindex._shell_word(r.role)) || CASE WHEN r.reveals THEN ' --reveal-codes' ELSE '' END
-        FROM hashindex._readers_of(i) r CROSS JOIN hashindex._copies_of(i) c
-        WHERE has_column_privilege(r.role, codes, c.copy_number, 'SELECT') AND NOT has_column_privilege(r.role, base, c.number, 'SELECT')
         UNION ALL
         -- Nothing here grants these.
         SELECT format('role %s may read %s', quote_ident(g.role), c.oid::regclass), format('REVOKE SELECT ON %s FROM %I', c.oid::regclass, g.role)

@@ -130,8 +130,8 @@ BEGIN
 END
 $$;
 
--- Refuses filter columns that cannot be kept beside codes, and a column that cannot be the tenants, which are kept too.
-CREATE OR REPLACE FUNCTION hashindex._check_copies(i hashindex.index, base regclass) RETURNS void
+-- Refuses a column that cannot be the tenants.
+CREATE OR REPLACE FUNCTION hashindex._check_tenant(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -139,28 +139,24 @@ DECLARE
     wrong text;
 BEGIN
     SELECT CASE
-        WHEN a.attname IS NULL THEN format('table %s has no column "%s" ', base, coalesce(f.name, 'NULL')) || CASE
-            WHEN f.name = i.tenant_column THEN 'of tenants' ELSE 'to filter by' END
-        WHEN f.name = i.tenant_column AND NOT EXISTS (
+        WHEN a.attname IS NULL THEN format('table %s has no column "%s" of tenants', base, i.tenant_column)
+        WHEN i.tenant_column = i.column_name OR i.key_columns = ARRAY[i.tenant_column] THEN
+            format('tenant column "%s" is the key or the vector of the index', i.tenant_column)
+        -- Triggers do not see it change.
+        WHEN a.attgenerated = 'v' THEN format('tenant column "%s" of %s is a virtual generated column', i.tenant_column, base)
+        WHEN hashindex._is_foreign_type(a.atttypid) THEN
+            format('tenant column "%s" of %s is of type %s, which is not built in', i.tenant_column, base, format_type(a.atttypid, a.atttypmod))
+        WHEN NOT EXISTS (
             SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
             WHERE m.amname = 'btree' AND o.opcdefault
               AND (o.opcintype = a.atttypid OR t.typtype = 'e' AND o.opcintype = 'anyenum'::regtype OR a.atttypid = 'varchar'::regtype AND o.opcintype = 'text'::regtype)
-        ) THEN format('tenant column "%s" of %s is of type %s, whose values have no order', f.name, base, format_type(a.atttypid, a.atttypmod))
-        WHEN f.name = i.column_name OR f.name = ANY (i.key_columns) AND (f.name = i.tenant_column AND cardinality(i.key_columns) > 1) IS NOT TRUE THEN format('filter column "%s" is the key or the vector of the index', f.name)
-        WHEN EXISTS (SELECT FROM hashindex._copies_of(i) o WHERE o.name = f.name AND o.n < f.n) THEN format('filter column "%s" is named twice', f.name)
-        -- Triggers do not see it change.
-        WHEN a.attgenerated = 'v' THEN format('filter column "%s" of %s is a virtual generated column', f.name, base)
-        WHEN hashindex._is_foreign_type(a.atttypid) THEN
-            format('filter column "%s" of %s is of type %s, which is not built in', f.name, base, format_type(a.atttypid, a.atttypmod))
-    END AS fault INTO wrong
-    FROM hashindex._copies_of(i) f LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attnum = f.number
+        ) THEN format('tenant column "%s" of %s is of type %s, whose values have no order', i.tenant_column, base, format_type(a.atttypid, a.atttypmod))
+    END INTO wrong
+    FROM (SELECT) x LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = i.tenant_column AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN pg_type t ON t.oid = a.atttypid
-    ORDER BY fault LIMIT 1;
+    WHERE i.tenant_column IS NOT NULL;
     IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = CASE WHEN wrong ~ '(^tenant column| of tenants$)'
-            THEN 'Name a column of a built-in type, such as integer, uuid or text.'
-            ELSE 'Leave it out: filters on any column work without being kept beside codes. Kept columns have built-in types, or enums '
-                'that the administrator owns.' END;
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = 'Name a column of a built-in type, such as integer, uuid or text.';
     END IF;
 END
 $$;
@@ -171,9 +167,9 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    -- The type of the copies, which a change of the table's column does not reach.
+    -- The type beside the codes, which a change of the table's column does not reach.
     RETURN hashindex._base_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'filter_1' AND NOT a.attisdropped;
+    WHERE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'tenant' AND NOT a.attisdropped;
 END
 $$;
 

@@ -14,14 +14,12 @@ BEGIN
         'ranking', i.ranking,
         'candidates', i.candidates,
         'probes', CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END,
-        'filter_columns', array_remove(i.filter_columns, i.tenant_column),
         'tenant', i.tenant_column
     );
 END
 $$;
 
--- An index with these options instead of its own, but for the access path, which has to be built. Among the filter columns, that of the
--- tenants comes first.
+-- An index with these options instead of its own, but for the access path, which has to be built.
 CREATE OR REPLACE FUNCTION hashindex._with_options(i hashindex.index, options jsonb) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -29,10 +27,6 @@ AS $$
 BEGIN
     i := jsonb_populate_record(i, options - '{access,probes}'::text[]);
     i.tenant_column := coalesce(options ->> 'tenant', i.tenant_column);
-    i.filter_columns := coalesce(i.filter_columns, '{}');
-    IF i.tenant_column IS NOT NULL THEN
-        i.filter_columns := i.tenant_column || array_remove(i.filter_columns, i.tenant_column);
-    END IF;
     RETURN i;
 END
 $$;
@@ -79,7 +73,6 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     model text,
     key_columns text[] DEFAULT NULL,
     metric text DEFAULT NULL,
-    filter_columns text[] DEFAULT NULL,
     trust_owner boolean DEFAULT false,
     access text DEFAULT NULL,
     tenant text DEFAULT NULL,
@@ -110,7 +103,7 @@ BEGIN
         name, table_name, column_name, model,
         jsonb_build_object(
             'key_columns', key_columns, 'metric', metric, 'access', access, 'ranking', ranking, 'candidates', candidates, 'probes', probes,
-            'filter_columns', filter_columns, 'tenant', tenant
+            'tenant', tenant
         ),
         trust_owner
     );

@@ -78,7 +78,7 @@ BEGIN
             USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
     END IF;
     PERFORM hashindex._check_expressions(base);
-    PERFORM hashindex._check_copies(i, base);
+    PERFORM hashindex._check_tenant(i, base);
     PERFORM hashindex._check_names(base);
     i.created_at := now();
     i.access := 'scan';
@@ -137,7 +137,10 @@ BEGIN
             FROM unnest(i.key_columns, hashindex._base_types(i), hashindex._code_keys(i)) WITH ORDINALITY k(name, type, kept, n)
         ), used.n_bits,
         -- Without the length of a varchar, which may grow.
-        (SELECT string_agg(format(', b.%I::%s AS %I', c.name, c.type, c.copy), '' ORDER BY c.n) FROM hashindex._copies_of(i) c),
+        (
+            SELECT format(', b.%I::%s AS tenant', a.attname, format_type(a.atttypid, -1)) FROM pg_attribute a
+            WHERE a.attrelid = _create_codes.base AND a.attname = i.tenant_column
+        ),
         base
     );
     EXECUTE format(

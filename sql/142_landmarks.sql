@@ -94,7 +94,7 @@ BEGIN
         later.landmark_table, (SELECT coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id),
         CASE WHEN i.tenant_column IS NOT NULL THEN (
             SELECT format(', tenant %s%s NOT NULL, leader integer NOT NULL', hashindex._tenant_type(i), ' COLLATE ' || nullif(a.attcollation, 0)::regcollation)
-            FROM pg_attribute a WHERE a.attrelid = format('hashindex.%I', i.code_table)::regclass AND a.attname = 'filter_1'
+            FROM pg_attribute a WHERE a.attrelid = format('hashindex.%I', i.code_table)::regclass AND a.attname = 'tenant'
         ) END
     );
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
@@ -226,29 +226,6 @@ BEGIN
 END
 $$;
 
--- Indexes the lists of a code table. Filter columns of a fixed length follow the landmark, so that a filter on them excludes rows before
--- they are read: with 405 lists and a filter that keeps a tenth of the rows, a search takes .78 of the time. A text may be longer than
--- a b-tree holds. More than four columns would make the index as large as the codes. The tenant, filter_1, comes first among them, of
--- whatever length: it alone leads to codes without a landmark.
-CREATE OR REPLACE FUNCTION hashindex._index_lists(i hashindex.index) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark%s)', i.code_table, (
-        SELECT string_agg(format(', %I', fixed.attname), '' ORDER BY fixed.attnum) FROM (
-            SELECT a.attname, a.attnum FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = format('hashindex.%I', i.code_table)::regclass AND NOT a.attisdropped
-              AND (i.tenant_column IS NOT NULL AND a.attname = 'filter_1' OR starts_with(a.attname, 'filter_') AND a.attlen > 0) AND (t.typtype = 'e' OR EXISTS (
-                  SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
-                  WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = a.atttypid
-              ))
-            ORDER BY a.attnum LIMIT 4
-        ) fixed
-    ));
-END
-$$;
-
 -- Writes the codes that were read in the order of their landmarks, and indexes them. The codes of one landmark are stored next to each
 -- other, so that reading its list takes a page or two.
 CREATE OR REPLACE FUNCTION hashindex._order_build(name text) RETURNS void
@@ -263,8 +240,8 @@ DECLARE
 BEGIN
     EXECUTE hashindex._fill(
         $order$
-        INSERT INTO {code_table} ({each id}, landmark, code{filter_targets})
-        SELECT {each s.id}, nullif(s.landmark, -1), s.code{filter_reads} FROM {staged} s{if filter_reads} JOIN {table} b ON {same b.key s.id}{end filter_reads}
+        INSERT INTO {code_table} ({each id}, landmark, code{if tenant}, tenant{end tenant})
+        SELECT {each s.id}, nullif(s.landmark, -1), s.code{if tenant}, b.{tenant}{end tenant} FROM {staged} s{if tenant} JOIN {table} b ON {same b.key s.id}{end tenant}
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
         WHERE NOT EXISTS (SELECT FROM {touched} t WHERE {same t.id s.id}){fits}
         -- A small tenant has no landmarks, and its codes are together all the same.
@@ -274,7 +251,8 @@ BEGIN
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
     PERFORM hashindex._record('table', format('hashindex.%I', later.code_table)::regclass, i.name);
-    PERFORM hashindex._index_lists(later);
+    -- The tenant alone leads to codes without a landmark.
+    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark%s)', later.code_table, CASE WHEN later.tenant_column IS NOT NULL THEN ', tenant' END);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
     PERFORM hashindex._create_function(
@@ -412,9 +390,9 @@ BEGIN
         PERFORM set_config('hnsw.ef_search', '40', true);
         EXECUTE hashindex._fill(
             -- A writer assigns the landmark of a code that he has locked; waiting for him could be a deadlock.
-            'UPDATE {code_table} c SET landmark = {row_landmark}{filter_values} FROM ('
+            'UPDATE {code_table} c SET landmark = {row_landmark}{if tenant}, tenant = r.tenant{end tenant} FROM ('
             'SELECT raw.*, {row_projection} AS projection FROM ('
-            'SELECT {each b.key as id}{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
+            'SELECT {each b.key as id}{if tenant}, b.{tenant} AS tenant{end tenant}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
             'SELECT {each c.id} FROM {code_table} c WHERE {is_unlisted} FOR NO KEY UPDATE SKIP LOCKED'
             ') c ON {same b.key c.id} WHERE b.{column} IS NOT NULL) raw OFFSET 0) r WHERE ({each r.id}) = ({each c.id})',
             parts
@@ -439,7 +417,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index with tenant set to the column of the tenants.';
     END IF;
     RETURN QUERY EXECUTE format(
-        'SELECT n.tenant::text, n.codes, %s FROM (SELECT c.filter_1 AS tenant, count(*) AS codes FROM hashindex.%I c GROUP BY 1) n '
+        'SELECT n.tenant::text, n.codes, %s FROM (SELECT c.tenant, count(*) AS codes FROM hashindex.%I c GROUP BY 1) n '
         'ORDER BY n.codes DESC, n.tenant',
         CASE WHEN i.landmark_table IS NULL THEN '0::bigint' ELSE format('(SELECT count(*) FROM hashindex.%I l WHERE l.tenant = n.tenant)', i.landmark_table) END,
         i.code_table
@@ -470,8 +448,8 @@ BEGIN
         $move$
         WITH moved AS (DELETE FROM {code_table} c USING unnest($1, $2) a(id, landmark) WHERE ({each c.id}) = ({key_of_text}) RETURNING c.*, a.landmark AS list)
         -- A tenant that has become small has no landmarks.
-        INSERT INTO {code_table} ({each id}, landmark, code{filter_targets})
-        SELECT {each id}, nullif(m.list, -1), m.code{filter_targets} FROM moved m ORDER BY m.list$move$, hashindex._parts(i)
+        INSERT INTO {code_table} ({each id}, landmark, code{if tenant}, tenant{end tenant})
+        SELECT {each id}, nullif(m.list, -1), m.code{if tenant}, m.tenant{end tenant} FROM moved m ORDER BY m.list$move$, hashindex._parts(i)
     ) USING keys, landmarks;
     GET DIAGNOSTICS moved = ROW_COUNT;
     EXECUTE format('DELETE FROM hashindex.%I l WHERE l.tenant = $1::%s AND l.landmark < $2', i.landmark_table, hashindex._tenant_type(i))

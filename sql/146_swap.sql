@@ -1,10 +1,10 @@
--- Gives an index another model, another column or other filter columns, while it is searched. Codes with a name of their own are made beside
+-- Gives an index another model, another column or another access path, while it is searched. Codes with a name of their own are made beside
 -- those in use, and encoded and built like those of any other index. Meanwhile triggers write the codes in use and log the keys, since writing
 -- both costs more; the codes beside catch up with the log. Then the two exchange everything but their names and triggers, under a short lock.
 -- The former codes stay beside, with a log of the keys written since, until they are pruned.
 
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(
-    name text, model text, column_name text DEFAULT NULL, options jsonb DEFAULT '{}'
+    name text, model text, column_name text DEFAULT NULL, access text DEFAULT NULL
 ) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -15,9 +15,8 @@ DECLARE
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index;
     base regclass;
-    asked jsonb;
     vectors text;
-    filters text[];
+    wanted text;
     is_same boolean;
 BEGIN
     IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'next') THEN
@@ -32,9 +31,8 @@ BEGIN
     END IF;
     base := format('%I.%I', i.schema_name, i.table_name)::regclass;
     vectors := coalesce(begin_swap.column_name, i.column_name);
-    asked := hashindex._checked_options(i.name, used, options);
-    options := hashindex._options_of(i) || asked;
-    filters := (hashindex._with_options(i, options)).filter_columns;
+    wanted := coalesce(begin_swap.access, i.building, i.access);
+    PERFORM hashindex._checked_options(i.name, used, jsonb_build_object('access', begin_swap.access));
     IF used.dimension <> before.dimension AND vectors = i.column_name THEN
         PERFORM hashindex._check_vector_column(base, i.column_name, used.dimension);
         -- With vectors of another dimension, the former codes could neither be compared nor used again.
@@ -44,18 +42,18 @@ BEGIN
                   HINT = 'The column has changed since: drop the index, and create it again with this model.';
     END IF;
     SELECT x.* INTO beside FROM hashindex.index x WHERE x.swap_of = i.name;
-    is_same := (beside.model_id, beside.column_name, beside.filter_columns) = (used.id, vectors, filters);
-    IF beside.swap_state = 'next' AND is_same AND coalesce(asked ->> 'access' = coalesce(beside.building, beside.access), true) THEN
+    is_same := (beside.model_id, beside.column_name) = (used.id, vectors);
+    IF beside.swap_state = 'next' AND is_same AND coalesce(begin_swap.access = coalesce(beside.building, beside.access), true) THEN
         -- A former run was cut off; this one continues it.
         RETURN beside.name;
     ELSIF beside.swap_state = 'next' THEN
-        RAISE EXCEPTION 'index "%" is being swapped to model % of column % by access path %, with filter columns %', i.name,
+        RAISE EXCEPTION 'index "%" is being swapped to model % of column % by access path %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id),
-            beside.column_name, coalesce(beside.building, beside.access), beside.filter_columns
+            beside.column_name, coalesce(beside.building, beside.access)
             USING ERRCODE = 'object_in_use',
                   HINT = format('Finish that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
-    ELSIF beside.name IS NOT NULL AND (i.model_id, i.column_name, i.filter_columns) = (used.id, vectors, filters)
-            AND coalesce(asked ->> 'access' = coalesce(i.building, i.access), true) THEN
+    ELSIF beside.name IS NOT NULL AND (i.model_id, i.column_name) = (used.id, vectors)
+            AND coalesce(begin_swap.access = coalesce(i.building, i.access), true) THEN
         RAISE EXCEPTION 'index "%" has model %:% already', i.name, used.name, used.version
             USING ERRCODE = 'object_in_use', HINT = format('Drop its former codes with: pg-hashindex index prune %s.', i.name);
     ELSIF beside.name IS NOT NULL THEN
@@ -80,18 +78,16 @@ BEGIN
     beside.swap_state := 'next';
     beside.model_id := used.id;
     beside.column_name := vectors;
-    beside.filter_columns := filters;
     -- A ranking is kept if the user chose it; a default gives way to the new model's default. So are candidates.
-    beside.ranking := CASE WHEN asked ? 'ranking' THEN asked ->> 'ranking'
-        WHEN i.ranking <> (hashindex._rankings(before))[1] AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END;
-    beside.candidates := coalesce((asked ->> 'candidates')::integer, nullif(i.candidates, hashindex._usual_candidates(i, before)));
+    beside.ranking := CASE WHEN i.ranking <> (hashindex._rankings(before))[1] AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END;
+    beside.candidates := nullif(i.candidates, hashindex._usual_candidates(i, before));
     beside.building := NULL;
     beside.probes := NULL;
     beside.trained_rows := NULL;
     beside.landmark_table := NULL;
     beside.next_generation := NULL;
     PERFORM hashindex._make_generation(beside, used, base, jsonb_build_object(
-        'access', options -> 'access', 'probes', CASE options ->> 'access' WHEN 'landmarks' THEN options -> 'probes' END
+        'access', wanted, 'probes', CASE wanted WHEN 'landmarks' THEN hashindex._options_of(i) -> 'probes' END
     ));
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
     RETURN beside.name;
@@ -99,7 +95,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.begin_swap IS
-    'makes codes of another model, of another column or with other options if they are named, beside those of an index, to be encoded and then exchanged with them; returns their name';
+    'makes codes of another model, of another column or with another access path if they are named, beside those of an index, to be encoded and then exchanged with them; returns their name';
 
 CREATE OR REPLACE FUNCTION hashindex.exchange(name text, state text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -186,7 +182,7 @@ COMMENT ON FUNCTION hashindex.exchange(text, text) IS
     'exchanges the codes of an index with those that are next (a swap) or previous (a rollback); the former ones become the previous';
 
 -- For migrations that cannot encode rows.
-CREATE OR REPLACE FUNCTION hashindex.declare_model(index_name text, model text, options jsonb DEFAULT '{}') RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex.declare_model(index_name text, model text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -194,13 +190,12 @@ DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true);
     used hashindex.model := hashindex.find_model(model);
     named text := format('%s:%s', used.name, used.version);
-    filters text[] := (hashindex._with_options(i, options)).filter_columns;
     former hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'previous';
     empty boolean := false;
 BEGIN
-    IF (i.model_id, i.filter_columns) = (used.id, filters) THEN
+    IF i.model_id = used.id THEN
         RETURN true;
-    ELSIF (former.model_id, former.filter_columns) = (used.id, filters) THEN
+    ELSIF former.model_id = used.id THEN
         -- The former codes lack only the keys written since the last swap.
         PERFORM hashindex.exchange(i.name, 'previous');
         RETURN true;
@@ -211,7 +206,7 @@ BEGIN
         IF former.name IS NOT NULL THEN
             PERFORM hashindex.drop_index(former.name);
         END IF;
-        PERFORM hashindex.begin_swap(i.name, named, options => options);
+        PERFORM hashindex.begin_swap(i.name, named);
         PERFORM hashindex.exchange(i.name, 'next');
     ELSE
         RAISE WARNING 'index "%" keeps its model until its rows are encoded by %', i.name, named

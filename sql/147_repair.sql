@@ -1,6 +1,25 @@
 -- Repairs an index: the functions behind pg-hashindex index repair.
 
--- Faults of the table, column, key and codes of an index, with advice, and whether a repair can fix them.
+-- That the column of the tenants is gone, or no longer has the type and collation of the tenants beside the codes; or NULL.
+CREATE OR REPLACE FUNCTION hashindex._tenant_fault(i hashindex.index) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+BEGIN
+    RETURN CASE
+        WHEN a.attname IS NULL THEN format('tenant column "%s" of %s is not there any more', i.tenant_column, base)
+        WHEN (a.atttypid, a.attcollation) IS DISTINCT FROM (c.atttypid, c.attcollation) THEN
+            format('tenant column "%s" of %s is of type %s, and was of %s', i.tenant_column, base, format_type(a.atttypid, -1), format_type(c.atttypid, -1))
+    END
+    FROM pg_class t LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = i.tenant_column AND NOT a.attisdropped
+    LEFT JOIN pg_attribute c ON c.attrelid = t.oid AND c.attname = 'tenant' AND NOT c.attisdropped
+    WHERE t.oid = to_regclass(format('hashindex.%I', i.code_table)) AND i.tenant_column IS NOT NULL;
+END
+$$;
+
+-- Faults of the table, column, key, tenants and codes of an index, with advice, and whether a repair can fix them.
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, repairable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -75,6 +94,10 @@ BEGIN
         UNION ALL
         SELECT retyped, 'pg-hashindex index repair ' || named, true
         UNION ALL
+        SELECT hashindex._tenant_fault(i),
+            CASE WHEN i.tenant_column = ANY (columns) THEN 'pg-hashindex index repair ' || named ELSE rebind || ' --tenant COLUMN' END,
+            i.tenant_column = ANY (columns)
+        UNION ALL
         SELECT CASE
             WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
                 format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
@@ -97,19 +120,6 @@ BEGIN
 END
 $$;
 
--- Filter columns of an index that the table no longer has, or has of another type.
-CREATE OR REPLACE FUNCTION hashindex._filter_faults(i hashindex.index) RETURNS SETOF text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT format('filter column "%s" of %s ', c.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))) || CASE WHEN c.number IS NULL THEN 'is gone, so that writes fail'
-        ELSE format('is of type %s now, and was of %s, so that filters are checked in the table and writes may fail', c.type, c.copy_type) END
-    FROM hashindex._copies_of(i) c WHERE NOT c.is_same ORDER BY c.n;
-END
-$$;
-
 -- Makes the code table or code column of an index again, empty, if it is missing or not as a search needs it; returns whether it was.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -119,13 +129,10 @@ DECLARE
     i hashindex.index := hashindex._require(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
 BEGIN
-    -- Filter columns that are gone stay as they are: filters are checked in the table.
-    IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.repairable) AND NOT (
-        EXISTS (SELECT FROM hashindex._filter_faults(i)) AND NOT EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.number IS NULL)
-    ) THEN
+    IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.repairable) THEN
         RETURN false;
     END IF;
-    PERFORM hashindex._check_copies(i, base);
+    PERFORM hashindex._check_tenant(i, base);
     -- Arguments and answers have the types of columns, which may be others now. Codes beside share the type of the key.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.index x, hashindex._objects_of(x) o LEFT JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
     WHERE x.triggers = i.triggers AND o.kind <> 'table' AND (p.prorettype = 'trigger'::regtype) IS NOT TRUE;

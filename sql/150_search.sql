@@ -62,7 +62,7 @@ $$;
 -- Number of rows that the planner expects from a query, and its cost. VOLATILE, because PostgreSQL allows EXPLAIN only there.
 CREATE OR REPLACE FUNCTION hashindex._estimate(
     statement text, caller_path text DEFAULT current_setting('search_path'),
-    OUT matching double precision, OUT cost double precision, OUT plan json
+    OUT matching double precision, OUT cost double precision
 )
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -70,6 +70,7 @@ AS $$
 DECLARE
     explain text := 'EXPLAIN (FORMAT JSON) ' || statement;
     plans refcursor;
+    plan json;
 BEGIN
     -- Only this statement runs under the caller's path, where even operators may be somebody else's.
     PERFORM set_config('search_path', caller_path, true);
@@ -90,8 +91,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN dimension <= 500 THEN 0.5 + dimension / 750.0 ELSE 2.5 + dimension / 375.0 END;
 
 -- Nearest rows among those that match a filter. If few rows match the filter, compares all of them exactly, at once. Otherwise looks up
--- candidates in the order of their codes, in batches that grow until enough match. Filter columns beside the codes exclude rows before
--- any is looked up.
+-- candidates in the order of their codes, in batches that grow until enough match.
 CREATE OR REPLACE FUNCTION hashindex._filtered_search(
     i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, query_code bit varying, filter text,
     where_equals jsonb, caller_path text, tenant text DEFAULT NULL
@@ -126,10 +126,9 @@ DECLARE
     vector text := format('%s.%I', base, i.column_name);
     may_read_codes boolean := i.encoded
         -- NULL where a build has dropped the codes that this snapshot knows.
-        AND has_column_privilege(to_regclass(format('hashindex.%I', i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT')
+        AND has_column_privilege(to_regclass(format('hashindex.%I', i.code_table)), 'code', 'SELECT')
         AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, format('hashindex.%I', i.code_table)) END;
     kept_keys text[] := hashindex._code_keys(i);
-    kept text;
     statement text;
     found record;
     path text;
@@ -151,16 +150,15 @@ BEGIN
     share := least(1, greatest(expected.matching, 1) / greatest(rows, 1));
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(dimension) > 2000 + 5 * wanted::double precision / share THEN
-        kept := CASE WHEN EXISTS (SELECT FROM hashindex._copies_of(i)) THEN hashindex._kept_filter(i, wanted_rows) END;
         -- The nearest matching rows are spread over more lists than the nearest rows.
         lists := least(1000, ceil(lists * sqrt(1 / share)));
-        n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
+        n := ceil(needed / share);
         statement := format(
             $statement$
-            WITH hashindex_candidate AS MATERIALIZED (SELECT %s FROM hashindex.%I($1, $2, $3, $4, $5%s) c)
+            WITH hashindex_candidate AS MATERIALIZED (SELECT %s FROM hashindex.%I($1, $2, $3, $4%s) c)
             SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given,
-                (pg_catalog.array_agg(%s ORDER BY r.distance, %s))[:$6] AS ids,
-                (pg_catalog.array_agg(r.distance ORDER BY r.distance, %s))[:$6] AS distances
+                (pg_catalog.array_agg(%s ORDER BY r.distance, %s))[:$5] AS ids,
+                (pg_catalog.array_agg(r.distance ORDER BY r.distance, %s))[:$5] AS distances
             FROM (
                 SELECT %s, %s %s $1::%s AS distance
                 FROM %s
@@ -169,7 +167,7 @@ BEGIN
             ) r
             WHERE %s$statement$,
             hashindex._columns_of('c', hashindex._answer_keys(i), kept_keys), 'candidates_' || i.name,
-            CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $7::%s', hashindex._tenant_type(i)) END,
+            CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $6::%s', hashindex._tenant_type(i)) END,
             hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys), hashindex._columns_of('r', kept_keys),
             hashindex._columns_of(base, i.key_columns, kept_keys), vector, hashindex._distance_operator(i.metric), hashindex._vector_type(base::regclass, i.column_name),
             base,
@@ -185,7 +183,7 @@ BEGIN
         );
         LOOP
             path := set_config('search_path', filter_path, true);
-            EXECUTE statement INTO found USING checked, least(n, 2147483647)::integer, lists, kept, query_code, k, wanted_tenant;
+            EXECUTE statement INTO found USING checked, least(n, 2147483647)::integer, lists, query_code, k, wanted_tenant;
             path := pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
             -- The next batch would take most of the table, which costs more than reading all of it.
@@ -222,31 +220,6 @@ BEGIN
     RETURN tenant;
 EXCEPTION WHEN data_exception THEN
     -- No tenant is equal to it, or only as a value of another type.
-    RETURN NULL;
-END
-$$;
-
--- A filter, if columns beside the codes of an index and built-in operators are enough to evaluate it; otherwise NULL. The planner tells: codes
--- know the table by its bare name, and have an item that only a reference to the whole row reads, whose other columns are missing.
-CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text) RETURNS text
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    source text;
-    planned jsonb;
-BEGIN
-    SELECT format(
-        'SELECT %s%s, nullif(c.tableoid::text, ''hashindex_whole_row'') FROM hashindex.%I c', hashindex._columns_of('c', hashindex._code_keys(i), i.key_columns),
-        string_agg(format(', c.%I AS %I', f.copy, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_table
-    ) INTO source
-    -- A column whose type has changed since may compare differently.
-    FROM hashindex._copies_of(i) f WHERE f.is_same AND f.number IS NOT NULL;
-    -- Candidates are searched under our path, so every name must be qualified or built in to mean the same as under the caller's.
-    planned := (hashindex._estimate(format('SELECT FROM (%s) %I WHERE (%s)', source, i.table_name, filter), 'pg_catalog, pg_temp')).plan;
-    -- A plan does not show all that subqueries read.
-    RETURN CASE WHEN NOT planned @? '$.** ? (exists(@."Subplan Name") || exists(@."Join Type"))' AND strpos(planned::text, 'hashindex_whole_row') = 0 THEN filter END;
-EXCEPTION WHEN syntax_error_or_access_rule_violation THEN
     RETURN NULL;
 END
 $$;

@@ -55,9 +55,9 @@ BEGIN
 {if tenant}
             -- Arrays of NULLs are equal: rows without a tenant are together, too.
             UNION SELECT least({row x.id}, {row y.id}), greatest({row x.id}, {row y.id})
-            FROM {code_table} x JOIN {code_table} y ON ARRAY[x.filter_1] = ARRAY[y.filter_1]
+            FROM {code_table} x JOIN {code_table} y ON ARRAY[x.tenant] = ARRAY[y.tenant]
             WHERE x.landmark IS NULL AND (y.landmark IS NOT NULL OR ({each x.id}) < ({each y.id})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
-                AND -1 - (hashtext(coalesce(x.filter_1::text, '')) & 1023) BETWEEN coalesce($4, -1024) AND coalesce($5, -1)
+                AND -1 - (hashtext(coalesce(x.tenant::text, '')) & 1023) BETWEEN coalesce($4, -1024) AND coalesce($5, -1)
 {end tenant}
         )
         SELECT {key_text}, {other_text}, d.distance

@@ -34,8 +34,8 @@ BEGIN
 END
 $$;
 
--- Health: whether the copies of filter columns are as in the table.
-CREATE OR REPLACE FUNCTION hashindex._health_of_filters(i hashindex.index, "full" boolean)
+-- Health: whether the tenants beside codes are as in the table.
+CREATE OR REPLACE FUNCTION hashindex._health_of_tenants(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -43,36 +43,25 @@ SET jit = off
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    wrong text[] := ARRAY(SELECT f FROM hashindex._filter_faults(i) f);
     ids text[];
     looked_at bigint;
     stale bigint;
 BEGIN
-    IF wrong = '{}' THEN
-        ids := CASE WHEN NOT _health_of_filters.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
-        EXECUTE hashindex._fill(
-            $stale$
-            SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW({each b.filters}), ROW({each c.copies})))
-            FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
-            hashindex._name_parts(i), jsonb_build_object('full', _health_of_filters.full, 'drawn_key', hashindex._key_of_text(i, 'k.id'))
-        ) INTO looked_at, stale USING ids;
-        IF stale > 0 THEN
-            wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',
-                                  stale, looked_at)];
-        END IF;
-    END IF;
-    RETURN QUERY SELECT 'filters', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'broken' END,
-        coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
-        CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
-             ELSE array_to_string(wrong, '; ') END,
-        CASE WHEN stale IS NULL AND wrong <> '{}' AND NOT EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.number IS NULL) THEN format('pg-hashindex index repair %s', i.name)
-             WHEN stale > 0 THEN format('pg-hashindex index repair %s --full', i.name)
-             WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
-                 || 'drop the index, and create it again with filter columns that the table has' END;
+    ids := CASE WHEN NOT _health_of_tenants.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
+    EXECUTE hashindex._fill(
+        $stale$
+        SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW(b.{tenant}), ROW(c.tenant)))
+        FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
+        hashindex._name_parts(i), jsonb_build_object('full', _health_of_tenants.full, 'drawn_key', hashindex._key_of_text(i, 'k.id'))
+    ) INTO looked_at, stale USING ids;
+    RETURN QUERY SELECT 'tenant_column', CASE WHEN stale = 0 THEN 'ok' ELSE 'broken' END, stale::double precision,
+        CASE WHEN stale = 0 THEN format('the tenants of %s codes are as in the table', looked_at)
+             ELSE format('the tenants of %s codes, of %s, are not as in the table: searches leave their rows out', stale, looked_at) END,
+        CASE WHEN stale > 0 THEN format('pg-hashindex index repair %s --full', i.name) END;
 END
 $$;
 
--- Health: the disk space of codes, the filter columns, and the lists of landmarks, each of the codes of one, and those of tenants. PostgreSQL's
+-- Health: the disk space of codes, their tenants, and the lists of landmarks, each of the codes of one, and those of tenants. PostgreSQL's
 -- statistics tell whether the codes of a list are still stored together.
 CREATE OR REPLACE FUNCTION hashindex._health_of_codes(i hashindex.index, "full" boolean, codes double precision)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
@@ -104,8 +93,8 @@ BEGIN
             'VACUUM %s; if you need the disk space back, VACUUM FULL, which blocks searches while it runs', code_table) END
         FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
 
-    IF EXISTS (SELECT FROM hashindex._copies_of(i)) THEN
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_filters(i, _health_of_codes.full) h;
+    IF i.tenant_column IS NOT NULL THEN
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_tenants(i, _health_of_codes.full) h;
     END IF;
     IF i.access <> 'landmarks' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
         RETURN;
@@ -182,7 +171,6 @@ DECLARE
     every_key boolean;
     names jsonb;
     drawn record;
-    counted hashindex.index := i;
     rows double precision;
     codes double precision;
     missing double precision;
@@ -192,12 +180,8 @@ DECLARE
 BEGIN
     SELECT _health_of_rows.full OR pg_relation_size(base) <= 128 * 1024 ^ 2, c.relallvisible >= 0.8 * nullif(greatest(c.relpages, 0), 0)
     INTO every, every_key FROM pg_class c WHERE c.oid = base;
-    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.tenant_column AND NOT a.attisdropped) THEN
-        -- The check of columns says that it is gone.
-        counted.tenant_column := NULL;
-    END IF;
     names := jsonb_build_object(
-        'tenant', quote_ident(counted.tenant_column),
+        'tenant', quote_ident(i.tenant_column),
         'table', base, 'code_table', code_table, 'column', quote_ident(i.column_name), 'key', i.key_columns, 'id', kept, 'one', quote_ident(kept[1]), 'every', every
     );
     every_key := coalesce(every OR every_key AND hashindex._sample_share(code_table, 40000) = 1, false);
@@ -353,13 +337,8 @@ BEGIN
         SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i) f
         UNION ALL
         -- Triggers read what the codes beside need too.
-        SELECT 'table', 'broken', f.fault, 'writes fail', f.advice FROM hashindex.index x CROSS JOIN LATERAL (
-            SELECT t.fault, t.advice FROM hashindex._table_faults(x) t WHERE NOT t.repairable
-            UNION ALL
-            SELECT c.fault, CASE x.swap_state WHEN 'previous' THEN 'pg-hashindex index prune ' || i.name ELSE repair || ' --undo' END
-            FROM hashindex._filter_faults(x) c(fault) WHERE c.fault NOT IN (SELECT o.fault FROM hashindex._filter_faults(i) o(fault))
-        ) f
-        WHERE whole AND x.swap_of = i.name
+        SELECT 'table', 'broken', f.fault, 'writes fail', f.advice FROM hashindex.index x, hashindex._table_faults(x) f
+        WHERE whole AND x.swap_of = i.name AND NOT f.repairable
         UNION ALL
         SELECT 'table', 'warning', format('%s is %s, and %s is not', base, hashindex._logging(base), t), 'a crash empties one alone', repair
         FROM hashindex.index x, hashindex._logged_otherwise(x) t WHERE i.name IN (x.name, x.swap_of)

@@ -153,18 +153,7 @@ def upgrade() -> None:
         column(
             "landmark_table", "table of the landmarks, in schema hashindex", sa.Text, nullable=True
         ),
-        column(
-            "filter_columns",
-            "columns that are copied beside the codes, as filter_1, filter_2, ...",
-            sa.ARRAY(sa.Text),
-            server_default="{}",
-        ),
-        column(
-            "tenant_column",
-            "column of the tenants; the first filter column",
-            sa.Text,
-            nullable=True,
-        ),
+        column("tenant_column", "column of the tenants", sa.Text, nullable=True),
         column(
             "encoded",
             "whether all rows have had codes once; until then searches are exact",

@@ -170,7 +170,6 @@ class IndexRow:
     triggers: str
     swap_of: str | None
     swap_state: SwapState | None
-    filter_columns: list[str]
     encoded: bool
     tenant_column: str | None
     tenant_type: str | None
@@ -189,11 +188,6 @@ class IndexRow:
     def metadata(self) -> "IndexRow":
         """The row itself, as `row`."""
         return self
-
-    @property
-    def copies(self) -> dict[str, str]:
-        """The filter columns, by the names of their copies beside the codes."""
-        return {f"filter_{n}": name for n, name in enumerate(self.filter_columns, 1)}
 
     def candidates_for(self, k: int) -> int:
         """Return how many candidates a search for k answers keeps if it names no number."""

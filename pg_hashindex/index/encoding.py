@@ -135,12 +135,9 @@ class _Encoder:
             "current": index.is_current,
             "most": sql.SQL("1"),
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
-            "filter_targets": sql.SQL("").join(
-                sql.SQL(", {}").format(sql.Identifier(copy)) for copy in index.copies
-            ),
-            "filter_values": sql.SQL("").join(
-                sql.SQL(", b.{} AS {}").format(sql.Identifier(name), sql.Identifier(copy))
-                for copy, name in index.copies.items()
+            "tenant_target": sql.SQL("" if index.tenant_column is None else ", tenant"),
+            "tenant_value": sql.SQL("" if index.tenant_column is None else ", b.{}").format(
+                sql.Identifier(index.tenant_column or "")
             ),
         }
 

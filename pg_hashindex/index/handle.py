@@ -312,8 +312,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """Let a role search by the codes of the index; other roles get exact searches of the table.
 
         Roles that may read key and vector when the index is made have this right, unless the table
-        has row security or the model keeps vectors that it was trained on, as anchors. Copies of
-        filter columns are readable by roles that may read these columns of the table.
+        has row security or the model keeps vectors that it was trained on, as anchors.
 
         Parameters
         ----------

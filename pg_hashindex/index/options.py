@@ -94,9 +94,6 @@ class IndexOptions(TypedDict, total=False):
         training measured nothing, or another order.
     probes : int, optional
         Landmarks whose lists are read, 1 to 1000; 80 by default.
-    filter_columns : sequence of str, optional
-        Columns of the table that are copied beside the codes. A filter on only these drops rows
-        before they are read from the table.
     tenant : str, optional
         A column of tenants, of which most searches want the rows of one. Each large tenant gets
         landmarks of its own, and codes are stored tenant by tenant.
@@ -138,15 +135,6 @@ class IndexOptions(TypedDict, total=False):
             "Landmarks whose lists are read, 1 to 1000.", "as measured", changed_by=("configure",)
         ),
     ]
-    filter_columns: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Columns to copy beside the codes, '' for none: filters on them drop rows before these "
-            "are read.",
-            columns=True,
-            changed_by=("swap",),
-        ),
-    ]
     tenant: Annotated[
         str | None, Option("Column of tenants, which get landmarks each.", columns=True)
     ]
@@ -166,13 +154,9 @@ def declared_options(options: type) -> dict[str, Option]:
 OPTIONS = declared_options(IndexOptions)
 
 
-def options_changed_by(change: Change, *, alone: bool = False) -> list[str]:
-    """Return the names of the options that are changed so; ``alone``: in no other way."""
-    return [
-        name
-        for name, option in OPTIONS.items()
-        if change in option.changed_by and (not alone or len(option.changed_by) == 1)
-    ]
+def options_changed_by(change: Change) -> list[str]:
+    """Return the names of the options that are changed so."""
+    return [name for name, option in OPTIONS.items() if change in option.changed_by]
 
 
 def checked_options(
@@ -189,15 +173,11 @@ def checked_options(
         raise InvalidInputError(
             f"index {index!r} is {verb} {', '.join(known)}; got {', '.join(unknown)}"
         )
-    given = {
+    return {
         name: _checked(name, option, options[name], index)
         for name, option in OPTIONS.items()
         if options.get(name) is not None
     }
-    if "filter_columns" in given and "tenant" in given:
-        # The column of tenants is copied in any case.
-        given["filter_columns"] = [c for c in given["filter_columns"] if c != given["tenant"]]
-    return given
 
 
 def _checked(name: str, option: Option, value: Any, index: str) -> Any:

@@ -38,11 +38,7 @@ _COUNT: LiteralString = """
     SELECT count(*) FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
 """
 
-_FILTER_FAULTS: LiteralString = """
-    SELECT f FROM hashindex.index i, hashindex._filter_faults(i) f WHERE i.name = $1
-"""
-
-_OTHER_FILTERS = query("verifying.other_filters")
+_OTHER_TENANTS = query("verifying.other_tenants")
 
 _WITHOUT_VECTOR: LiteralString = """
     SELECT {key_text}, c.code::text FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
@@ -63,12 +59,6 @@ _UNLIST: LiteralString = """
 """
 
 
-def filter_faults(index: IndexRow) -> list[str]:
-    """Return the filter columns whose type changed, or that the table has lost."""
-    found = execute(index.connection, _FILTER_FAULTS, [index.name]).fetchall()
-    return [fault for (fault,) in found]
-
-
 class Verifier:
     """The codes of one index, on a connection in autocommit mode."""
 
@@ -87,11 +77,11 @@ class Verifier:
         return taken + self._take([row[0] for row in found], [row[1] for row in found])
 
     def verify(self) -> int:
-        """Delete codes that are not as their rows, or their filters."""
+        """Delete codes that are not as their rows, or of other tenants."""
         (total,) = self._execute(_COUNT).fetchone()
         self.work.phase("verifying codes", total)
         size = rows_of_batch(self.index.dimension)
-        taken, last = self._take_other_filters(), None
+        taken, last = self._take_other_tenants(), None
         with Progress("verifying", total, work=self.work) as bar:
             while True:
                 with self.connection.transaction():
@@ -111,20 +101,10 @@ class Verifier:
                     return taken
                 last = batch.ids[-1]
 
-    def _take_other_filters(self) -> int:
-        copies = self.index.copies
-        if not copies or filter_faults(self.index):
+    def _take_other_tenants(self) -> int:
+        if (tenant := self.index.tenant_column) is None:
             return 0
-        kept = [sql.Identifier("c", copy) for copy in copies]
-        filters = [sql.Identifier("b", name) for name in copies.values()]
-        comma = sql.SQL(", ")
-        return int(
-            self._execute(
-                _OTHER_FILTERS,
-                kept=comma.join(kept),
-                filters=comma.join(filters),
-            ).rowcount
-        )
+        return int(self._execute(_OTHER_TENANTS, tenant=sql.Identifier(tenant)).rowcount)
 
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""

@@ -20,7 +20,7 @@ from ..errors import InvalidInputError, LowerRecallError, TooLargeError
 from ..index.access import catch_up, give_up_rebalance
 from ..index.build import encode
 from ..index.catalog import HasRow, IndexRow, read_row, swap_row
-from ..index.verifying import Verifier, filter_faults
+from ..index.verifying import Verifier
 from . import swaps
 from .health import CodeChecks
 
@@ -35,6 +35,10 @@ _TRUST: LiteralString = "SELECT hashindex.configure_index($1, trust_owner => tru
 _LASTING_FAULTS: LiteralString = """
     SELECT f.fault, f.advice FROM hashindex.index i, hashindex._table_faults(i) f
     WHERE i.name = $1 AND NOT f.repairable
+"""
+
+_TENANT_FAULT: LiteralString = """
+    SELECT hashindex._tenant_fault(i) FROM hashindex.index i WHERE i.name = $1
 """
 
 _RESTORE_TRIGGERS: LiteralString = "SELECT what, table_name FROM hashindex._restore_triggers($1)"
@@ -258,10 +262,11 @@ class _Repairer:
             if trusts_owners(self.connection):
                 execute(self.connection, _TRUST, [index.name])
             read_row(self.connection, index.name)
-            self._refuse_faults(index)
             if tenant is not None:
-                for fault in filter_faults(index):
+                (fault,) = one_row(self.connection, _TENANT_FAULT, [index.name])
+                if fault is not None:
                     raise InvalidInputError(f"{fault}; name the column of the tenants")
+            self._refuse_faults(index)
             assert row is not None  # noqa: S101
             # The codes may be those of another table or column.
             execute(self.connection, _MARK, [index.name, True])
@@ -306,9 +311,6 @@ class _Repairer:
         # Triggers keep codes and rows alike, so writes went unseen; a network's codes come later.
         waits = index.encoded_in == "sql" and index.waiting()
         unverified = self.full or waits or one_row(self.connection, _UNVERIFIED, [index.name])[0]
-        self.left += [
-            f"{fault}: drop the index, and create it again" for fault in filter_faults(index)
-        ]
         wrong = 0
         if unverified:
             wrong = verifier.verify()

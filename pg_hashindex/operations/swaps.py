@@ -9,10 +9,9 @@ before a rollback.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 from psycopg import sql
-from psycopg.types.json import Jsonb
 
 from ..db.connection import outside_transactions
 from ..db.server_errors import translated_errors
@@ -140,7 +139,7 @@ def swap(
     with _only_swapper(index) as work:
         work.phase("preparing")
         begin = "SELECT hashindex.begin_swap($1, $2, $3, $4)"
-        [(name,)] = index.change(begin, [index.name, model, column, Jsonb(given)])
+        [(name,)] = index.change(begin, [index.name, model, column, given.get("access")])
         coming = read_row(index.connection, name)
         encode(coming, rows_per_second=rows_per_second, memory=memory, jobs=jobs)
         now = read_row(index.connection, index.name)
@@ -237,8 +236,8 @@ def resume(index: IndexRow) -> Swapped | None:
     coming = swap_row(index, ["next"])
     if coming is None:
         return None
-    given: Any = {name: coming.options[name] for name in options_changed_by("swap")}
-    return swap(index, coming.model_name, column=coming.column_name, **given)
+    access = coming.building or coming.access
+    return swap(index, coming.model_name, column=coming.column_name, access=access)
 
 
 def _compare(

@@ -83,7 +83,7 @@ def decide(found: Diagnosis, goal: float) -> Advice:
         said = f"Nothing is needed: {time}, which is fast enough{beside}."
         return Advice("nothing", said, level="ok", figures={"exact_p50_ms": exact.p50_ms})
     if failing is not None:
-        return _index(found, why, " --filter-columns COLUMN,...")
+        return _index(found, why)
     return _codes(found, why)
 
 
@@ -180,7 +180,7 @@ def _codes(found: Diagnosis, why: str) -> Advice:
     )
 
 
-def _index(found: Diagnosis, why: str, options: str = "") -> Advice:
+def _index(found: Diagnosis, why: str) -> Advice:
     """Take an index of pg_hashindex, if the table can have one."""
     table, lists = found.table, _fit(found, "itq")
     if table.without_codes is not None:
@@ -194,7 +194,7 @@ def _index(found: Diagnosis, why: str, options: str = "") -> Advice:
         "index",
         f"Take an index of pg_hashindex, about {megabytes(expected_bytes(table.rows))}, since {why}"
         f"{held}.",
-        _quickstart(found, f" --as index{options}"),
+        _quickstart(found, " --as index"),
     )
 
 

@@ -18,13 +18,13 @@ SELECT pg_relation_size({table_name}::regclass) / current_setting('block_size'):
 -- table of codes is taken before its snapshot. unnest of several arrays is PostgreSQL's own under
 -- any search_path; pg_catalog.unnest takes only one.
 WITH present AS (
-    SELECT {as_ids}, s.code{filter_values}
+    SELECT {as_ids}, s.code{tenant_value}
     FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
     JOIN {table} b ON ({key}) = ({given_key})
     WHERE b.{column} IS NOT NULL {fits} AND {unchanged} AND {current}
     FOR SHARE OF b SKIP LOCKED
 )
-INSERT INTO {codes} ({ids}, code{filter_targets})
+INSERT INTO {codes} ({ids}, code{tenant_target})
 SELECT * FROM present p
 ON CONFLICT ({ids}) DO NOTHING
 

@@ -1,7 +1,7 @@
 -- Ranks codes: those in the lists of the landmarks nearest to the query, or all of them.
 CREATE OR REPLACE FUNCTION {candidates}(
-    query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
-    query_code bit varying DEFAULT NULL, checked boolean DEFAULT false{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant}
+    query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, query_code bit varying DEFAULT NULL,
+    checked boolean DEFAULT false{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant}
 )
 RETURNS TABLE ({answer})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
@@ -18,7 +18,9 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF NOT checked AND ({codes_are_hidden}) THEN
-        RETURN QUERY SELECT {key_of_text} FROM hashindex._exact_search({exact}, hashindex_query, hashindex_n, $4) a;
+        RETURN QUERY SELECT {key_of_text} FROM hashindex._exact_search(
+            {exact}, hashindex_query, hashindex_n{if tenant}, {{{table}.{tenant} = }} || quote_literal($6) || {{::{tenant_type}}}{end tenant}
+        ) a;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -31,10 +33,6 @@ BEGIN
         u4 "bit" := hashindex_codes[4];
         u5 "bit" := hashindex_codes[5];
         hashindex_ids {key_type}[];
-        -- Halves of a statement under a filter, which knows the table by its bare name; codes are chosen between them.
-        hashindex_ranked text := {{SELECT {each key} FROM (SELECT {each c.id as key}{kept_columns}, {distance_of_arguments} AS hashindex_distance FROM {code_table} c WHERE }};
-        hashindex_matching text := {{) {bare_table} WHERE (}} || coalesce($4, 'true') || {{
-) ORDER BY {bare_table}.hashindex_distance LIMIT $6}};
 {if lists}
         n_probes integer := CASE WHEN coalesce($3, {probes}) BETWEEN 1 AND 1000 THEN coalesce($3, {probes}) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point {ext}.halfvec := {point};
@@ -50,30 +48,25 @@ BEGIN
 {if tenant}
         LOOP
             -- Codes in no list are ranked too: all of a small tenant.
-            IF $7 IS NULL THEN
+            IF $6 IS NULL THEN
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             ELSE
                 -- For the same recall, a tenant of more than 250 lists needs more of them.
                 lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0
-                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM {landmarks} o WHERE o.tenant = $7)
+                    SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $6 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0
+                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM {landmarks} o WHERE o.tenant = $6)
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
-            IF $4 IS NOT NULL THEN
-                -- Without the subquery, the planner would look up statistics.
-                EXECUTE {{SELECT ARRAY(SELECT {row c.id} FROM (}} || hashindex_ranked || 'c.landmark = ANY (ARRAY(SELECT unnest($7))) OR c.landmark IS NULL'
-                    || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $8' ELSE '' END || hashindex_matching || {{) c({each id}))}}
-                INTO hashindex_ids USING u1, u2, u3, u4, u5, hashindex_n, lists, $7;
-            ELSIF $7 IS NULL THEN
+            IF $6 IS NULL THEN
                 hashindex_ids := ARRAY(SELECT {row c.id} FROM (
                     SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
                 ) c);
             ELSE
                 hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                    SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7
+                    SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.tenant = $6
                     ORDER BY {distance} LIMIT hashindex_n
                 ) c);
             END IF;
@@ -98,15 +91,9 @@ BEGIN
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
-            IF $4 IS NULL THEN
-                hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                    SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n
-                ) c);
-            ELSE
-                -- Without the subquery, the planner would look up statistics.
-                EXECUTE {{SELECT ARRAY(SELECT {row c.id} FROM (}} || hashindex_ranked || 'c.landmark = ANY (ARRAY(SELECT unnest($7)))' || hashindex_matching || {{) c({each id}))}}
-                INTO hashindex_ids USING u1, u2, u3, u4, u5, hashindex_n, lists;
-            END IF;
+            hashindex_ids := ARRAY(SELECT {row c.id} FROM (
+                SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n
+            ) c);
             IF cardinality(hashindex_ids) = hashindex_n THEN
                 RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
                 RETURN;
@@ -115,31 +102,25 @@ BEGIN
             done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE hashindex_ranked || 'true' || hashindex_matching
-        USING u1, u2, u3, u4, u5, hashindex_n;
+        RETURN QUERY SELECT {each c.id} FROM {code_table} c ORDER BY {distance} LIMIT hashindex_n;
 {end tenant}
 {else lists}
     BEGIN
-        IF $4 IS NULL THEN
-            hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                SELECT {each c.id} FROM {if rough_distance}(
-                    -- A rougher order keeps the codes of which the finer one is computed.
-                    SELECT {each c.id}, c.code FROM {code_table} c{if tenant} WHERE $7 IS NULL OR c.filter_1 = $7{end tenant}
-                    ORDER BY {rough_distance} LIMIT greatest(10 * hashindex_n::bigint, 2000)
-                ) c{else rough_distance}{code_table} c{if tenant} WHERE $7 IS NULL OR c.filter_1 = $7{end tenant}{end rough_distance} ORDER BY {distance} LIMIT hashindex_n
-            ) c);
-            RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
-        ELSE
-            RETURN QUERY EXECUTE hashindex_ranked || {if tenant}CASE WHEN $7 IS NULL THEN 'true' ELSE 'c.filter_1 = $7' END{else tenant}'true'{end tenant} || hashindex_matching
-            USING u1, u2, u3, u4, u5, hashindex_n{if tenant}, $7{end tenant};
-        END IF;
+        hashindex_ids := ARRAY(SELECT {row c.id} FROM (
+            SELECT {each c.id} FROM {if rough_distance}(
+                -- A rougher order keeps the codes of which the finer one is computed.
+                SELECT {each c.id}, c.code FROM {code_table} c{if tenant} WHERE $6 IS NULL OR c.tenant = $6{end tenant}
+                ORDER BY {rough_distance} LIMIT greatest(10 * hashindex_n::bigint, 2000)
+            ) c{else rough_distance}{code_table} c{if tenant} WHERE $6 IS NULL OR c.tenant = $6{end tenant}{end rough_distance} ORDER BY {distance} LIMIT hashindex_n
+        ) c);
+        RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
 {end lists}
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes meanwhile. The function is another one then.
         IF {codes_are_there} THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT {each c.shown} FROM {candidates}($1, $2, $3, $4, $5{if tenant}, false, $7{end tenant}) c;
+        RETURN QUERY SELECT {each c.shown} FROM {candidates}($1, $2, $3, $4{if tenant}, false, $6{end tenant}) c;
     END;
 END
 $body$

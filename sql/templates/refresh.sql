@@ -28,19 +28,19 @@ BEGIN
         SELECT FROM {table} b WHERE {same b.key c.id} AND b.{column} IS NOT NULL{fits}
     );
 {end several}
-    INSERT INTO {code_table} AS c ({each id}, landmark, code{filter_targets})
-    SELECT {each r.id}, {row_landmark}, {row_code}{filter_sources}
+    INSERT INTO {code_table} AS c ({each id}, landmark, code{if tenant}, tenant{end tenant})
+    SELECT {each r.id}, {row_landmark}, {row_code}{if tenant}, r.tenant{end tenant}
     FROM (
         SELECT raw.*, {row_projection} AS projection
         FROM (
-            SELECT {each b.key as id}{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
+            SELECT {each b.key as id}{if tenant}, b.{tenant} AS tenant{end tenant}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
                 ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
             FROM {if several}(SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (
                 SELECT {each b.read} FROM {table} b WHERE {same b.key k.id} OFFSET 0
             ) b WHERE{else several}{table} b WHERE {among b.key $1} AND{end several} b.{column} IS NOT NULL{fits} OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT ({each id}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets};
+    ON CONFLICT ({each id}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{if tenant}, tenant = excluded.tenant{end tenant};
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $body$

@@ -51,11 +51,11 @@ BEGIN
         -- All rows of a very small tenant are compared: to rank their codes takes longer.
         hashindex_keys := ARRAY(SELECT {row c.id} FROM (
             SELECT {each c.id} FROM {code_table} c
-            WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = $9) LIMIT 301
+            WHERE c.landmark IS NULL AND c.tenant = $9 AND NOT EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = $9) LIMIT 301
         ) c);
         IF cardinality(hashindex_keys) NOT BETWEEN 1 AND 300 THEN
 {end small_tenants}
-        hashindex_keys := ARRAY(SELECT {row c.shown} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true{if tenant}, $9{end tenant}) c);
+        hashindex_keys := ARRAY(SELECT {row c.shown} FROM {candidates}(hashindex_query, hashindex_n, $4, $5, true{if tenant}, $9{end tenant}) c);
 {if small_tenants}
         END IF;
 {end small_tenants}

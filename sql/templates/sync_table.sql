@@ -30,7 +30,7 @@ BEGIN
         END IF;
     ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
         IF (SELECT {types_differ} FROM new_rows n LIMIT 1) THEN
-            -- A key or filter column has another type now. What fits into the former one is written all the same.
+            -- A key or the tenant has another type now. What fits into the former one is written all the same.
             BEGIN
                 PERFORM {as_kept} FROM new_rows n;
             EXCEPTION WHEN data_exception OR undefined_function THEN
@@ -47,7 +47,7 @@ BEGIN
     ELSIF TG_OP = 'INSERT' THEN
         hashindex_touched := ARRAY(SELECT {row n.key} FROM new_rows n);
     ELSE
-        -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
+        -- Most updates change neither key, vector nor tenant. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.

@@ -25,11 +25,10 @@ BEGIN
     IF $4 IS NULL AND NOT row_security_active({table_literal}) AND has_column_privilege({table_literal}, {tenant_literal}, 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants({used_index}, {tenant_literal});
     END IF;
-    -- A role that may not read tenants may not read this column of codes either.
     IF $4 IS NOT NULL THEN
         RETURN QUERY SELECT {each c.id}, bit_count(c.code # hashindex_code)::integer AS distance
         FROM {code_table} c
-        WHERE c.filter_1 = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
+        WHERE c.tenant = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
           AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id} OFFSET 0)
         ORDER BY distance, {each id};
         RETURN;

@@ -92,7 +92,7 @@ def assert_refused(error):
 def test_a_change_of_owner(connection, keeper, mallory, url, change):
     """Writes pass, searches are refused; once the owner is back they are exact until encoded."""
     make_docs(keeper)
-    index = indexed(keeper, "docs", table="shop.docs", filter_columns=["mood"])
+    index = indexed(keeper, "docs", table="shop.docs")
     of_superuser = HashIndex(connection, "docs", index.row)
     thing, trap, undo = CHANGES[change]
     if change == "child":

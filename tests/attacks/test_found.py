@@ -339,7 +339,6 @@ def test_7_pgvector_in_a_schema_of_its_own(server, make_database, as_role, acces
                     f"{access}_{len(path)}",
                     table="shop.items",
                     access=access,
-                    filter_columns=["n"],
                 )
                 index = HashIndex.open(owner, index.name)
                 few, many = sa.column("n") == 3, sa.column("n") < 9

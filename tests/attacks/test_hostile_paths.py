@@ -268,8 +268,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         )
         on("model", "list")
         on("model", "show", "one")
-        kept = ("--filter-columns", "category")
-        on("index", "create", "i", *source, "--model", "one", *kept)
+        on("index", "create", "i", *source, "--model", "one")
         for access in ("landmarks", "scan"):
             on("index", "configure", "i", "--access", access)
             on("index", "encode", "i")
@@ -353,7 +352,7 @@ def test_every_function_names_what_it_means(connection, home, vectors):
         f"CREATE TABLE public.halves (id int PRIMARY KEY, embedding {home}.halfvec(8))".encode()
     )
     for access in ("scan", "landmarks"):
-        index = create_index(connection, access, table="public.items", filter_columns=["category"])
+        index = create_index(connection, access, table="public.items")
         index.configure(access=access).encode()
     for name, model in (("halves", "lsh"), ("halves4", "lsh3")):
         create_index(connection, name, table="public.halves", model=model)

@@ -30,8 +30,6 @@ TAKE_SQL = {
     ("_exact_search", "filter"),
     ("_filter_of", "filter"),
     ("_filtered_search", "filter"),
-    ("candidates_items_idx", "filter"),
-    ("candidates_scanned", "filter"),
 }
 
 

@@ -196,7 +196,7 @@ def test_a_users_domain_as_key(keeper, connection, writer):
     assert set(ran) == {"mallory"}
     assert_fresh(index)
     with pytest.raises(InvalidInputError, match=r"mallory.wish, which is not built in"):
-        create_index(keeper, "second", filter_columns=["category"])
+        create_index(keeper, "second", tenant="category")
 
 
 @pytest.mark.newest
@@ -240,7 +240,7 @@ def test_casts_and_operators_of_a_users_enum(keeper, connection, writer):
     with pytest.raises(
         InvalidInputError, match='"colour" .* mallory.colour, which is not built in'
     ):
-        HashIndex.create(keeper, "other", **where, key_columns="shade", filter_columns=["colour"])  # type: ignore[arg-type]
+        HashIndex.create(keeper, "other", **where, key_columns="shade", tenant="colour")  # type: ignore[arg-type]
     index = HashIndex.create(keeper, "other", **where, key_columns="shade")  # type: ignore[arg-type]
     writer.execute("SET search_path TO mallory, public")
     with telling(writer) as ran:

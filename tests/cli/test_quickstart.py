@@ -237,7 +237,6 @@ def test_a_function_that_was_cut_off(start, bare, monkeypatch, when):
     [
         (["--as", "index"], "--as says so"),
         (["--writes"], "--writes is what it is for"),
-        (["--filter-columns", "part"], "--filter-columns is what it is for"),
         (["--tenant", "part"], "--tenant is what it is for"),
         ([], "many rows were changed"),
         ([], "more than the memory that the server expects to have (64kB"),
@@ -432,19 +431,11 @@ def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
     assert (index.probes, index.candidates) == (1, usual)
 
 
-def test_missing_filter_column(start, bare):
-    before = snapshot(bare)
-    refused = start("--filter-columns", "part,parts", "--yes", code=3)
-    assert "docs has no column 'parts': check --filter-columns" in refused.stderr
-    assert snapshot(bare) == before
-
-
 def test_an_index_with_other_settings(start, bare):
     start("--as", "index", "--yes")
     before = snapshot(bare)
     for option, value, has in [
         ("--metric", "l2", "cosine"),
-        ("--filter-columns", "part", "left out"),
         ("--tenant", "part", "left out"),
         ("--id", "part", "id"),
     ]:
@@ -454,11 +445,9 @@ def test_an_index_with_other_settings(start, bare):
     assert snapshot(bare) == before
 
 
-def test_filter_columns_and_name(start, bare):
-    start("--filter-columns", "part", "--name", "mine", "--yes")
-    index = HashIndex.open(bare, "mine")
-    assert list(index.filter_columns) == ["part"]
-    assert index.model == "mine"
+def test_a_name(start, bare):
+    start("--as", "index", "--name", "mine", "--yes")
+    assert HashIndex.open(bare, "mine").model == "mine"
 
 
 def test_tenants(start, bare):
@@ -471,7 +460,7 @@ def test_tenants(start, bare):
     assert len(statements) == 2
     for statement in statements:
         assert len(bare.execute(statement.encode()).fetchall()) == 10
-    assert "is up to date" in start("--tenant", "part", "--filter-columns", "part").stderr
+    assert "is up to date" in start("--tenant", "part").stderr
     refused = start("--tenant", "id", "--yes", code=3).stderr
     assert "is there already, with --tenant part: give" in refused
 

@@ -276,7 +276,7 @@ def test_the_statements_can_be_printed():
         "postgresql+psycopg://", lambda statement, *_, **__: printed.append(str(statement))
     )
     index = HashIndex(
-        "Items-100", "embedding", model="lsh", access="landmarks", filter_columns=["category"],
+        "Items-100", "embedding", model="lsh", access="landmarks",
         tenant="tenant_id",
     )  # fmt: skip
     metadata = items_table(index).metadata
@@ -285,7 +285,7 @@ def test_the_statements_can_be_printed():
         "SELECT hashindex.create_index("
         "name => hashindex._declared_name('Items-100', '\"items\"'), table_name => '\"items\"', "
         "column_name => 'embedding', model => 'lsh', access => 'landmarks', "
-        "filter_columns => '{category}', tenant => 'tenant_id')"
+        "tenant => 'tenant_id')"
     )
     metadata.drop_all(engine, checkfirst=False)
     assert [text.split("(")[0] for text in printed[-2:]] == [
@@ -318,8 +318,8 @@ class Thing(Mapping):
         (lambda: declare(aliased(Thing).vector), "give it an attribute of a mapped class"),
         (lambda: declare(3), "declared on 3"),
         (lambda: declare(Thing.vector, model="m:0"), "model 'm:0'"),
-        (lambda: declare(Thing.vector, filter_columns="label"), "a list of names, got 'label'"),
-        (lambda: declare(Thing.vector, filter_columns=[Thing.label]), "a list of names"),
+        (lambda: declare(Thing.vector, filter_columns=["label"]), "got filter_columns"),
+        (lambda: declare(Thing.vector, key_columns=[Thing.label]), "a list of names"),
         (lambda: declare(Thing.vector, tenant=Thing.label), "is the name of a column"),
         (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, landmarks"),
         (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 letters"),

@@ -328,13 +328,13 @@ def test_a_composite_primary_key(shop, connection, vectors):
             assert [pair.pk for pair in found] == wanted
 
 
-def test_another_key_and_columns_beside_the_codes(shop, connection, vectors):
+def test_another_key(shop, connection, vectors):
     given = {"fields": ["embedding"], "model": "lsh", "name": "Its-1", "metric": "l2"}
-    shop.declare(HashIndex(**given, key_columns="code", filter_columns=["price", "name"]))
+    shop.declare(HashIndex(**given, key_columns="code"))
     shop.makemigrations("kept")
     shop.migrate()
-    row = connection.execute("SELECT key_columns, filter_columns FROM hashindex.index").fetchone()
-    assert row == (["sku"], ["price", "called"])
+    row = connection.execute("SELECT key_columns FROM hashindex.index").fetchone()
+    assert row == (["sku"],)
     Handle.open(connection, "Its-1").encode()
     Item.objects.filter(price=2).update(price=9)
     look_codes_up(connection)
@@ -455,7 +455,6 @@ def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
         (declare(fields=["none"]), "names 'none', which is not a field"),
         (declare(key_columns="uid"), "names 'uid', which is not a field"),
         (declare(tenant="maker_id"), "names 'maker_id', which is not a field"),
-        (declare(filter_columns=["price", "colour"]), "names 'colour', which is not a field"),
     ):
         shop.declare(index)
         found = [each for each in checks.run_checks() if each.id == "hashindex.E001"]

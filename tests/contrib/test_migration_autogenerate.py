@@ -132,61 +132,31 @@ def test_undeclared_settings_stay(project, connection, items, model):
             project.check()
 
 
-def test_filter_columns_are_of_an_index_as_it_was_made(project, connection, items, second):
-    connection.execute("ALTER TABLE items ADD COLUMN price integer DEFAULT 3")
-
-    def extra():
-        return sa.Column("price", sa.Integer)
-
-    project.declares(declared(extra(), model="lsh", filter_columns=["price", "category"]))
-    assert "filter_columns=['price', 'category'])" in project.generate()
+def test_the_former_codes_serve_after_a_downgrade(project, connection, items, second):
+    project.declares(declared(model="lsh"))
+    project.generate()
     project.upgrade()
-    # Neither the order nor their absence says that others are wanted.
-    for same in ({"filter_columns": ("category", "price")}, {}):
-        project.declares(declared(extra(), model="lsh", **same))
-        project.check()
-    project.declares(declared(extra(), model="lsh:1", filter_columns=[]))
-    # Another model and other filter columns are one swap: searches use the codes of before.
+    project.declares(declared(model="lsh:1"))
     text = project.generate()
     assert body(text, "upgrade") == [
-        "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:2', "
-        "filter_columns=[], existing={'filter_columns': ['price', 'category']})"
+        "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:2')"
     ]
     assert body(text, "downgrade") == [
-        "op.swap_hash_model('items_idx', 'lsh:2', existing_model='lsh:1', "
-        "filter_columns=['price', 'category'], existing={'filter_columns': []})"
+        "op.swap_hash_model('items_idx', 'lsh:2', existing_model='lsh:1')"
     ]
-    assert _filter_columns(connection) == ["price", "category"]
     oid = "SELECT to_regclass(format('hashindex.%I', code_table))::oid FROM hashindex.index"
     made = connection.execute(oid + " WHERE name = 'items_idx'").fetchone()
     project.upgrade()
-    assert _filter_columns(connection) == []
     assert_fresh(LiveIndex.open(connection, "items_idx"))
     project.check()
     project.downgrade()
-    assert _filter_columns(connection) == ["price", "category"]
-    # The codes of before were kept fresh, and serve again.
+    # The codes of before were kept fresh.
     assert connection.execute(oid + " WHERE name = 'items_idx'").fetchone() == made
-    # Filter columns alone: the model stays as it is, though there is a newer one of its name.
-    project.upgrade()
-    project.declares(declared(extra(), model="lsh", filter_columns=["price"]))
-    assert body(project.generate("fewer"), "upgrade") == [
-        "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:1', "
-        "filter_columns=['price'], existing={'filter_columns': []})"
-    ]
-    project.upgrade()
-    assert indexes(connection)[0][2] == "lsh:1"
-    assert _filter_columns(connection) == ["price"]
     assert_fresh(LiveIndex.open(connection, "items_idx"))
-    project.downgrade()
-    assert _filter_columns(connection) == []
-    index = LiveIndex.open(connection, "items_idx")
-    assert_fresh(index)
 
 
-@pytest.mark.parametrize("before", [{"filter_columns": ["price"]}, {"key_columns": "price"}])
-@pytest.mark.parametrize("after", [{}, {"filter_columns": ["category"]}])
-def test_a_dropped_column_that_the_index_reads(project, connection, items, model, before, after):
+@pytest.mark.parametrize("before", [{"tenant": "price"}, {"key_columns": "price"}])
+def test_a_dropped_column_that_the_index_reads(project, connection, items, model, before):
     """Triggers would fail without it; added again, it has other values than former codes."""
     connection.execute(
         "ALTER TABLE items ADD price integer; UPDATE items SET price = id;"
@@ -199,7 +169,7 @@ def test_a_dropped_column_that_the_index_reads(project, connection, items, model
     project.declares(declared(price, model="lsh", **before))
     project.generate()
     project.upgrade()
-    project.declares(declared(model="lsh", **after))
+    project.declares(declared(model="lsh"))
     lines = [line.split("(")[0] for line in body(project.generate(), "upgrade")]
     assert (lines[0], lines[-1]) == ("op.drop_hash_index", "op.create_hash_index")
     project.upgrade()
@@ -215,10 +185,8 @@ def test_another_tenant_needs_another_index(project, connection, items, model):
     project.declares(declared(model="lsh", tenant="category"))
     assert "tenant='category')" in project.generate()
     project.upgrade()
-    assert _filter_columns(connection) == ["category"]
-    for same in ({}, {"filter_columns": []}):
-        project.declares(declared(model="lsh", tenant="category", **same))
-        project.check()
+    assert LiveIndex.open(connection, "items_idx").tenant_column == "category"
+    project.check()
     project.declares(declared(model="lsh"))
     text = project.generate("none")
     assert [line.split("(")[0] for line in body(text, "upgrade")] == [
@@ -226,20 +194,12 @@ def test_another_tenant_needs_another_index(project, connection, items, model):
         "op.create_hash_index",
     ]
     assert "tenant='category')" in body(text, "downgrade")[-1]
-    assert "filter_columns" not in text
     project.upgrade()
-    assert _filter_columns(connection) == []
+    assert LiveIndex.open(connection, "items_idx").tenant_column is None
     project.downgrade()
     index = LiveIndex.open(connection, "items_idx")
     assert index.tenant_column == "category"
     assert_fresh(index)
-
-
-def _filter_columns(connection):
-    row = connection.execute(
-        "SELECT filter_columns FROM hashindex.index WHERE name = 'items_idx'"
-    ).fetchone()
-    return list(row[0])
 
 
 def test_a_table_takes_its_indexes_with_it(project, connection, items, model):
@@ -363,18 +323,13 @@ def test_missing_model(project, connection, items, lsh_model, caplog):
     project.upgrade()
     assert indexes(connection)[0][2] == "lsh:1"
     project.check()
-    # No swap to a model that is missing is written, with defer or without; other changes are.
+    # No swap to a model that is missing is written, with defer or without.
     for defer in (True, False):
         project.declares(declared(model="other", defer=defer))
         with caplog.at_level("WARNING"):
             project.check()
         assert "hash index 'items_idx' keeps model 'lsh:1': 'other' does not exist" in caplog.text
         caplog.clear()
-    project.declares(declared(model="other", filter_columns=["category"]))
-    assert body(project.generate(), "upgrade") == [
-        "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:1', "
-        "filter_columns=['category'], existing={'filter_columns': []})"
-    ]
 
 
 def test_a_database_without_our_schema(empty_url, tmp_path):

@@ -44,7 +44,7 @@ def state(connection):
     rows = connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.key_columns, i.model_id, "
         "i.metric, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
-        "i.swap_of, i.filter_columns FROM hashindex.index i ORDER BY 1"
+        "i.swap_of, i.tenant_column FROM hashindex.index i ORDER BY 1"
     ).fetchall()
     codes = [
         connection.execute(
@@ -88,7 +88,6 @@ def of_several(op):
         access="landmarks",
         ranking="hamming",
         candidates=50,
-        filter_columns=["category"],
         encode=False,
     )
     op.create_hash_index("plain", "items", "embedding", model="lsh", defer=True)

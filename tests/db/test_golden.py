@@ -35,8 +35,8 @@ TABLES = """
 KEYS = {"items": 5, "posts": ("a", 5)}
 
 INDEXES = {
-    "landmarks": {"table": "items", "filter_columns": ["section", "price"]},
-    "tenants": {"table": "posts", "tenant": "section", "filter_columns": ["price"]},
+    "landmarks": {"table": "items"},
+    "tenants": {"table": "posts", "tenant": "section"},
 }
 
 

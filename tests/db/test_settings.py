@@ -49,7 +49,7 @@ def test_commands_under_settings(on, monkeypatch, url, connection, items, model,
         monkeypatch.setenv("PGCLIENTENCODING", value)
     with connect(url) as own:
         table = "public.items"
-        index = indexed(own, "own", table=table, access="landmarks", filter_columns=["day"])
+        index = indexed(own, "own", table=table, access="landmarks")
         expected = [hit.id for hit in index.search(vectors[5], 3, filter="day = '2024-02-03'")]
         assert expected[0] == 6
         assert index.rebalance().rows == 300

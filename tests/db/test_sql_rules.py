@@ -57,7 +57,7 @@ class Function(NamedTuple):
 def with_indexes(connection, items, model):
     """A database with an index of each kind, so that their own functions are judged too."""
     for access in KINDS:
-        indexed(connection, f"by_{access}", access=access, filter_columns=["category"])
+        indexed(connection, f"by_{access}", access=access)
     return connection
 
 

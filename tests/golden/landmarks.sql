@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := checked OR hashindex._require_trust('public', 'items', '{}', '{id,embedding,section,price}', 'landmarks');
+    hashindex_trusted boolean := checked OR hashindex._require_trust('public', 'items', '{}', '{id,embedding}', 'landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
@@ -20,7 +20,9 @@ BEGIN
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
-        RETURN QUERY SELECT a.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) a;
+        RETURN QUERY SELECT a.id::pg_catalog.int8 FROM hashindex._exact_search(
+            'public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n
+        ) a;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -33,10 +35,6 @@ BEGIN
         u4 "bit" := hashindex_codes[4];
         u5 "bit" := hashindex_codes[5];
         hashindex_ids pg_catalog.int8[];
-        -- Halves of a statement under a filter, which knows the table by its bare name; codes are chosen between them.
-        hashindex_ranked text := 'SELECT id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_codes_GENERATION c WHERE ';
-        hashindex_matching text := ') items WHERE (' || coalesce($4, 'true') || '
-) ORDER BY items.hashindex_distance LIMIT $6';
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
@@ -60,15 +58,9 @@ BEGIN
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
-            IF $4 IS NULL THEN
-                hashindex_ids := ARRAY(SELECT c.id FROM (
-                    SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
-                ) c);
-            ELSE
-                -- Without the subquery, the planner would look up statistics.
-                EXECUTE 'SELECT ARRAY(SELECT c.id FROM (' || hashindex_ranked || 'c.landmark = ANY (ARRAY(SELECT unnest($7)))' || hashindex_matching || ') c(id))'
-                INTO hashindex_ids USING u1, u2, u3, u4, u5, hashindex_n, lists;
-            END IF;
+            hashindex_ids := ARRAY(SELECT c.id FROM (
+                SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+            ) c);
             IF cardinality(hashindex_ids) = hashindex_n THEN
                 RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
                 RETURN;
@@ -77,14 +69,13 @@ BEGIN
             done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE hashindex_ranked || 'true' || hashindex_matching
-        USING u1, u2, u3, u4, u5, hashindex_n;
+        RETURN QUERY SELECT c.id FROM hashindex.landmarks_codes_GENERATION c ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes meanwhile. The function is another one then.
         IF (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM hashindex.candidates_landmarks($1, $2, $3, $4, $5) c;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_landmarks($1, $2, $3, $4) c;
     END;
 END
 $function$;
@@ -105,17 +96,17 @@ BEGIN
     DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code, filter_1, filter_2)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.filter_1, r.filter_2
+    INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code)
+    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
     FROM (
         SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
         FROM (
-            SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+            SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                 ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
             FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $function$;
@@ -131,7 +122,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k int
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding,section,price}', 'landmarks');
+    hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding}', 'landmarks');
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.vector := hashindex_query;
@@ -156,7 +147,7 @@ BEGIN
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
-        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, NULL, $5, true) c);
+        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, $5, true) c);
         FOR r IN
             SELECT public.items.id AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.items
@@ -191,10 +182,10 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.items');
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._is_trusted(hashindex_base, '{}', '{id,embedding,section,price}');
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._is_trusted(hashindex_base, '{}', '{id,embedding}');
     -- Values of other types, in a table whose owner is not trusted any more, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
-        SELECT FROM unnest('{id,embedding,section,price}'::text[], '{bigint,public.vector,text,integer}'::regtype[]) k(name, type)
+        SELECT FROM unnest('{id,embedding}'::text[], '{bigint,public.vector}'::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
     );
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
@@ -212,10 +203,10 @@ BEGIN
             RETURN NULL;
         END IF;
     ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
-        IF (SELECT pg_typeof(n.id) <> 'bigint'::regtype OR pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.price) <> 'integer'::regtype FROM new_rows n LIMIT 1) THEN
-            -- A key or filter column has another type now. What fits into the former one is written all the same.
+        IF (SELECT pg_typeof(n.id) <> 'bigint'::regtype FROM new_rows n LIMIT 1) THEN
+            -- A key or the tenant has another type now. What fits into the former one is written all the same.
             BEGIN
-                PERFORM n.id = n.id::text::bigint, n.section::text::text, n.price::text::integer FROM new_rows n;
+                PERFORM n.id = n.id::text::bigint FROM new_rows n;
             EXCEPTION WHEN data_exception OR undefined_function THEN
                 RAISE EXCEPTION 'columns of % have other types than index "%" keeps: %', TG_RELID::regclass, 'landmarks', SQLERRM
                     USING ERRCODE = 'datatype_mismatch', HINT = format('Run: pg-hashindex index repair %s', 'landmarks');
@@ -230,11 +221,11 @@ BEGIN
     ELSIF TG_OP = 'INSERT' THEN
         hashindex_touched := ARRAY(SELECT n.id FROM new_rows n);
     ELSE
-        -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
+        -- Most updates change neither key, vector nor tenant. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT coalesce(n.id, o.id) FROM old_rows o FULL JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
+            SELECT coalesce(n.id, o.id) FROM old_rows o FULL JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
             UNION
             SELECT k.id FROM (
                 SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
@@ -280,7 +271,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radiu
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding,section,price}', 'landmarks');
+    hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding}', 'landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;

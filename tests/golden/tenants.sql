@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false, tenant text DEFAULT NULL::text)
+CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false, tenant text DEFAULT NULL::text)
  RETURNS TABLE(section text, id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -10,18 +10,20 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n i
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := checked OR hashindex._require_trust('public', 'posts', '{}', '{section,id,embedding,section,price}', 'tenants');
+    hashindex_trusted boolean := checked OR hashindex._require_trust('public', 'posts', '{}', '{section,id,embedding,section}', 'tenants');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF NOT checked AND ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION')))
             AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION')
-            OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE
+            OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
-        RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) a;
+        RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search(
+            'public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_n, 'public.posts.section = ' || quote_literal($6) || '::pg_catalog.text'
+        ) a;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -34,10 +36,6 @@ BEGIN
         u4 "bit" := hashindex_codes[4];
         u5 "bit" := hashindex_codes[5];
         hashindex_ids hashindex.tenants_key[];
-        -- Halves of a statement under a filter, which knows the table by its bare name; codes are chosen between them.
-        hashindex_ranked text := 'SELECT section, id FROM (SELECT c.id_1 AS section, c.id_2 AS id, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.tenants_codes_GENERATION c WHERE ';
-        hashindex_matching text := ') posts WHERE (' || coalesce($4, 'true') || '
-) ORDER BY posts.hashindex_distance LIMIT $6';
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         done text;
@@ -47,30 +45,25 @@ BEGIN
         -- too few codes, more are read, and finally all.
         LOOP
             -- Codes in no list are ranked too: all of a small tenant.
-            IF $7 IS NULL THEN
+            IF $6 IS NULL THEN
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             ELSE
                 -- For the same recall, a tenant of more than 250 lists needs more of them.
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
-                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $7)
+                    SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $6 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
+                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $6)
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
-            IF $4 IS NOT NULL THEN
-                -- Without the subquery, the planner would look up statistics.
-                EXECUTE 'SELECT ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (' || hashindex_ranked || 'c.landmark = ANY (ARRAY(SELECT unnest($7))) OR c.landmark IS NULL'
-                    || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $8' ELSE '' END || hashindex_matching || ') c(id_1, id_2))'
-                INTO hashindex_ids USING u1, u2, u3, u4, u5, hashindex_n, lists, $7;
-            ELSIF $7 IS NULL THEN
+            IF $6 IS NULL THEN
                 hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
                     SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
                 ) c);
             ELSE
                 hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7
+                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.tenant = $6
                     ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
                 ) c);
             END IF;
@@ -84,7 +77,7 @@ BEGIN
         IF (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.section, c.id FROM hashindex.candidates_tenants($1, $2, $3, $4, $5, false, $7) c;
+        RETURN QUERY SELECT c.section, c.id FROM hashindex.candidates_tenants($1, $2, $3, $4, false, $6) c;
     END;
 END
 $function$;
@@ -110,19 +103,19 @@ BEGIN
     ) LOOP
         DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
     END LOOP;
-    INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, filter_1, filter_2)
-    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.filter_1 AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.filter_1, r.filter_2
+    INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, tenant)
+    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.tenant AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.tenant
     FROM (
         SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
         FROM (
-            SELECT b.section AS id_1, b.id AS id_2, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+            SELECT b.section AS id_1, b.id AS id_2, b.section AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                 ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
             FROM (SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (
-                SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
+                SELECT b.section, b.id, b.embedding FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
             ) b WHERE b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
+    ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, tenant = excluded.tenant;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $function$;
@@ -139,7 +132,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integ
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := hashindex._require_trust('public', 'posts', '{}', '{section,id,embedding,section,price}', 'tenants');
+    hashindex_trusted boolean := hashindex._require_trust('public', 'posts', '{}', '{section,id,embedding,section}', 'tenants');
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.halfvec := hashindex_query;
@@ -163,7 +156,7 @@ BEGIN
         RETURN;
     ELSIF NOT ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION')))
             AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION')
-            OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE
+            OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
@@ -173,10 +166,10 @@ BEGIN
         -- All rows of a very small tenant are compared: to rank their codes takes longer.
         hashindex_keys := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
             SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c
-            WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 301
+            WHERE c.landmark IS NULL AND c.tenant = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 301
         ) c);
         IF cardinality(hashindex_keys) NOT BETWEEN 1 AND 300 THEN
-        hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.tenants_key FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
+        hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.tenants_key FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, $5, true, $9) c);
         END IF;
         FOR r IN
             SELECT ROW(public.posts.section, public.posts.id)::hashindex.tenants_key AS id, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
@@ -213,10 +206,10 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.posts');
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section,price}');
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section}');
     -- Values of other types, in a table whose owner is not trusted any more, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
-        SELECT FROM unnest('{section,id,embedding,section,price}'::text[], '{text,bigint,public.halfvec,text,integer}'::regtype[]) k(name, type)
+        SELECT FROM unnest('{section,id,embedding,section}'::text[], '{text,bigint,public.halfvec,text}'::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
     );
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
@@ -234,10 +227,10 @@ BEGIN
             RETURN NULL;
         END IF;
     ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
-        IF (SELECT pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.id) <> 'bigint'::regtype OR pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.price) <> 'integer'::regtype FROM new_rows n LIMIT 1) THEN
-            -- A key or filter column has another type now. What fits into the former one is written all the same.
+        IF (SELECT pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.id) <> 'bigint'::regtype OR pg_typeof(n.section) <> 'text'::regtype FROM new_rows n LIMIT 1) THEN
+            -- A key or the tenant has another type now. What fits into the former one is written all the same.
             BEGIN
-                PERFORM n.section = n.section::text::text, n.id = n.id::text::bigint, n.section::text::text, n.price::text::integer FROM new_rows n;
+                PERFORM n.section = n.section::text::text, n.id = n.id::text::bigint, n.section::text::text FROM new_rows n;
             EXCEPTION WHEN data_exception OR undefined_function THEN
                 RAISE EXCEPTION 'columns of % have other types than index "%" keeps: %', TG_RELID::regclass, 'tenants', SQLERRM
                     USING ERRCODE = 'datatype_mismatch', HINT = format('Run: pg-hashindex index repair %s', 'tenants');
@@ -252,11 +245,11 @@ BEGIN
     ELSIF TG_OP = 'INSERT' THEN
         hashindex_touched := ARRAY(SELECT ROW(n.section, n.id)::hashindex.tenants_key FROM new_rows n);
     ELSE
-        -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
+        -- Most updates change neither key, vector nor tenant. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT ROW(coalesce(n.section, o.section), coalesce(n.id, o.id))::hashindex.tenants_key FROM old_rows o FULL JOIN new_rows n ON n.section = o.section AND n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
+            SELECT ROW(coalesce(n.section, o.section), coalesce(n.id, o.id))::hashindex.tenants_key FROM old_rows o FULL JOIN new_rows n ON n.section = o.section AND n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section))
             UNION
             SELECT k.id FROM (
                 SELECT ROW(n.section, n.id)::hashindex.tenants_key AS id, 1 AS n FROM new_rows n UNION ALL SELECT ROW(o.section, o.id)::hashindex.tenants_key, -1 FROM old_rows o
@@ -279,7 +272,7 @@ BEGIN
         IF NOT hashindex_readable THEN
         ELSIF EXISTS (
             SELECT FROM (SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (
-                SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
+                SELECT b.section, b.id, b.embedding FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
             ) b GROUP BY b.section, b.id HAVING count(*) > 1
         ) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
@@ -304,7 +297,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_tenants(query anycompatible, radius 
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := hashindex._require_trust('public', 'posts', '{}', '{section,id,embedding,section,price}', 'tenants');
+    hashindex_trusted boolean := hashindex._require_trust('public', 'posts', '{}', '{section,id,embedding,section}', 'tenants');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
@@ -323,11 +316,10 @@ BEGIN
     IF $4 IS NULL AND NOT row_security_active('public.posts') AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants('tenants', 'section');
     END IF;
-    -- A role that may not read tenants may not read this column of codes either.
     IF $4 IS NOT NULL THEN
         RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
         FROM hashindex.tenants_codes_GENERATION c
-        WHERE c.filter_1 = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
+        WHERE c.tenant = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
           AND EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 OFFSET 0)
         ORDER BY distance, id_1, id_2;
         RETURN;

@@ -92,25 +92,6 @@ def test_the_order_of_candidates(connection, items, vectors, ranking, cuts, acce
         assert same == places
 
 
-@pytest.mark.parametrize(
-    ("ranking", "cuts", "access"),
-    [kind for kind in KINDS if kind[0] != "weighted"],
-)
-def test_the_order_of_candidates_that_a_filter_holds_for(
-    connection, items, vectors, ranking, cuts, access
-):
-    """By columns that are kept beside the codes, as hashindex.search asks for them."""
-    _, ranked = make(connection, ranking, cuts, access, filter_columns=["category"])
-    matching = np.arange(300) % 3 == 1
-    for query in QUERIES:
-        wanted = distances(ranked.model, ranking, vectors, query)
-        for n in (1, 20, 300):
-            found = np.array(ranked.ids(query, n, 1000, "category = 'b' -- b")) - 1
-            assert len(found) == min(n, 100)
-            assert matching[found].all()
-            assert (wanted[found] == np.sort(wanted[matching])[:n]).all()
-
-
 def test_one_probe_reads_one_list(connection, items, vectors):
     """More are read where it holds fewer rows than are asked for."""
     _, ranked = make(connection, "hamming", 1, "landmarks")

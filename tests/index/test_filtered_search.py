@@ -19,7 +19,6 @@ from pg_hashindex.index.handle import HashIndex
 pytestmark = pytest.mark.newest
 
 ROWS = 400
-KEPT = ["category", "price", "sold", "mood", "info"]
 QUERY = np.random.default_rng(3).standard_normal(8).astype(np.float32)
 
 FILTERS = [
@@ -42,12 +41,11 @@ FILTERS = [
     "true",
     "false",
     "NULL",
-    # Columns that are not kept, alone and beside others.
     "note LIKE 'note 1%'",
     "category = 'a' AND note LIKE '%3'",
     "tags @> ARRAY['x']",
     "vector_norm(embedding) < 2.5 AND category = 'a'",
-    # The row as a whole, which is not there beside the codes.
+    # The row as a whole.
     "shop IS NOT NULL",
     "NOT (shop IS NOT NULL)",
     "to_jsonb(shop) ? 'note'",
@@ -103,17 +101,10 @@ def shop(connection, vectors, model):
     return "shop"
 
 
-@pytest.fixture(params=["scan", "landmarks", "bare"])
+@pytest.fixture(params=["scan", "landmarks"])
 def index(request, connection, shop):
-    """An index of every access path; and one that keeps no column."""
-    kind = request.param
-    indexed(
-        connection,
-        "shop_idx",
-        table=shop,
-        access="scan" if kind == "bare" else kind,
-        filter_columns=[] if kind == "bare" else KEPT,
-    )
+    """An index of every access path."""
+    indexed(connection, "shop_idx", table=shop, access=request.param)
     return HashIndex.open(connection, "shop_idx")
 
 
@@ -154,23 +145,6 @@ def test_filters_of_every_kind(connection, index):
                 assert len(found) == len(wanted), (condition, codes_first)
                 assert set(found) <= set(plain(connection, condition, 1000)), condition
             assert index.search(QUERY, filter=condition, candidates=1000) == wanted, condition
-
-
-def test_lists_are_indexed_by_columns_of_fixed_length(connection, shop):
-    """A filter on such a column reads no row of a list that does not match."""
-    kept = ["category", "price", "sold", "mood", "info"]
-    indexed(connection, "shop_idx", table=shop, access="landmarks", filter_columns=kept)
-    # A b-tree holds no text of this length.
-    connection.execute(
-        "UPDATE shop SET category = (SELECT string_agg(md5(n::text), '') "
-        "FROM generate_series(1, 1000) n) WHERE id = 1"
-    )
-    row = connection.execute(
-        "SELECT pg_get_indexdef(x.indexrelid) FROM pg_index x JOIN hashindex.index i "
-        "ON x.indrelid = format('hashindex.%I', i.code_table)::regclass WHERE NOT x.indisprimary"
-    ).fetchone()
-    assert row[0].endswith("(landmark, filter_2, filter_3, filter_4)")
-    assert_fresh(HashIndex.open(connection, "shop_idx"))
 
 
 def test_columns_that_equal_values(connection, index):
@@ -279,31 +253,10 @@ def test_functions_that_are_not_stable(connection, index):
         assert found == plain(connection, "category = 'a'")
 
 
-def kept(connection, index):
-    codes = connection.execute(
-        "SELECT format('hashindex.%I', code_table) FROM hashindex.index WHERE name = 'shop_idx'"
-    ).fetchone()
-    return connection.execute(
-        f"SELECT id, {', '.join(f'filter_{n}::text' for n in range(1, 6))} "
-        f"FROM {codes[0]} ORDER BY id".encode()
-    ).fetchall()
-
-
-def in_table(connection):
-    columns = ", ".join(f"{name}::text" for name in KEPT)
-    return connection.execute(
-        f"SELECT id, {columns} FROM shop WHERE embedding IS NOT NULL ORDER BY id".encode()
-    ).fetchall()
-
-
-@pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_cached_facts_follow_the_table(connection, index):
-    assert kept(connection, index) == in_table(connection)
+def test_filters_see_the_table_as_it_is(connection, index):
     for statement in (
         "UPDATE shop SET category = 'new' WHERE id < 20",
         "UPDATE shop SET price = NULL, mood = 'angry' WHERE id BETWEEN 15 AND 30",
-        # Equal as numbers go, and another text.
-        """UPDATE shop SET info = '{"n":   3}' WHERE id < 9""",
         "UPDATE shop SET info = NULL WHERE id = 3",
         "UPDATE shop SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id IN (20, 40, 60)",
         "UPDATE shop SET embedding = NULL WHERE id = 41",
@@ -311,10 +264,8 @@ def test_cached_facts_follow_the_table(connection, index):
         "INSERT INTO shop (id, category, sold, embedding) "
         "VALUES (2000, 'in', '2025-01-01', '[1,1,1,1,1,1,1,1]')",
         "DELETE FROM shop WHERE id = 77",
-        "UPDATE shop SET note = 'of no account'",
     ):
         connection.execute(statement.encode())
-        assert kept(connection, index) == in_table(connection), statement
     look_codes_up(connection)
     for condition in ("category = 'new'", "price IS NULL", "category = 'in'", "info IS NULL"):
         assert by_sql(connection, filter=condition, candidates=1000) == plain(connection, condition)
@@ -322,58 +273,30 @@ def test_cached_facts_follow_the_table(connection, index):
     assert operations.check(index, full=True).status == "ok"
 
 
-def filter_check(connection):
-    row = connection.execute(
-        "SELECT status, detail FROM hashindex.health('shop_idx') WHERE check_name = 'filters'"
-    ).fetchone()
-    assert row is not None
-    return row
-
-
-@pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_a_filter_column_that_is_dropped(connection, index):
+def test_a_column_that_is_dropped(connection, index):
     look_codes_up(connection)
     connection.execute("ALTER TABLE shop DROP COLUMN price")
-    assert filter_check(connection) == (
-        "broken", 'filter column "price" of public.shop is gone, so that writes fail',
-    )  # fmt: skip
     for condition in ("category = 'a'", "note LIKE 'note 1%'"):
         assert by_sql(connection, filter=condition, candidates=1000) == plain(connection, condition)
     with pytest.raises(psycopg.errors.UndefinedColumn, match="price"):
         by_sql(connection, filter="price > 3")
-    with pytest.raises(psycopg.errors.UndefinedColumn, match="price"):
-        connection.execute("INSERT INTO shop (id, embedding) VALUES (2000, '[1,1,1,1,1,1,1,1]')")
+    connection.execute("INSERT INTO shop (id, embedding) VALUES (2000, '[1,1,1,1,1,1,1,1]')")
+    assert_fresh(index)
 
 
-@pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_a_filter_column_whose_type_changes(connection, index):
-    """It is looked at in the table from then on."""
+def test_a_column_whose_type_changes(connection, index):
     look_codes_up(connection)
     connection.execute(
         "ALTER TABLE shop ALTER category TYPE int USING ascii(category), "
         "ALTER sold TYPE timestamp USING sold + time '12:00'"
     )
-    status, detail = filter_check(connection)
-    assert status == "broken"
-    assert (
-        'filter column "category" of public.shop is of type integer now, and was of text' in detail
-    )
-    assert (
-        '"sold" of public.shop is of type timestamp without time zone now, and was of date'
-        in detail
-    )
-    for repaired in (False, True):
-        for condition in (
-            "category = 97",
-            "category = '097'",
-            "sold > '2024-02-11 11:00'",
-            "price < 9",
-        ):
-            found = by_sql(connection, filter=condition, candidates=1000)
-            assert found == plain(connection, condition)
-        if not repaired:
-            assert operations.repair(index).done[0] == "recreated the codes"
-            assert filter_check(connection)[0] == "ok"
+    for condition in (
+        "category = 97",
+        "category = '097'",
+        "sold > '2024-02-11 11:00'",
+        "price < 9",
+    ):
+        assert by_sql(connection, filter=condition, candidates=1000) == plain(connection, condition)
 
 
 def test_an_alternative_beside_a_filter_stays_within_it(connection, index):
@@ -385,80 +308,15 @@ def test_an_alternative_beside_a_filter_stays_within_it(connection, index):
     ]
 
 
-def test_a_filter_column_that_grows(connection, model):
-    """Its copies have no length, so that writes continue."""
-    connection.execute(
-        "CREATE TABLE grown "
-        "(id int PRIMARY KEY, embedding vector(8), name varchar(4), n numeric(3)); "
-        "INSERT INTO grown SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d), "
-        "'a' || n % 9, n FROM generate_series(1, 300) n"
-    )
-    made = indexed(connection, "grown_idx", table="grown", filter_columns=["name", "n"])
-    connection.execute("ALTER TABLE grown ALTER name TYPE varchar(80), ALTER n TYPE numeric(9)")
-    connection.execute("UPDATE grown SET name = repeat('b', 60), n = 123456 WHERE id = 7")
-    look_codes_up(connection)
-    query = connection.execute("SELECT embedding FROM grown WHERE id = 7").fetchone()[0]
-    for condition in ("name = repeat('b', 60)", "n = 123456"):
-        assert [hit.id for hit in made.search(query, 3, filter=condition)] == [7]
-    health = {finding.check: finding.status for finding in operations.check(made).findings}
-    assert health["filters"] == "ok"
-
-
-@pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_a_filter_column_that_is_made_again(connection, index):
-    """No trigger sees it; health does, and a repair writes what is kept again."""
-    assert filter_check(connection)[0] == "ok"
-    connection.execute(
-        "ALTER TABLE shop DROP category; ALTER TABLE shop ADD category text DEFAULT 'x'"
-    )
-    status, detail = filter_check(connection)
-    assert status == "broken"
-    assert "are not as in the table: filters leave their rows out" in detail
-    repaired = operations.repair(index, full=True)
-    assert any("codes that were not those of their rows" in done for done in repaired.done)
-    assert (filter_check(connection)[0], repaired.left) == ("ok", ())
-    assert kept(connection, index) == in_table(connection)
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (["missing"], 'has no column "missing" to filter by'),
-        (["category", "category"], "named twice"),
-        (["id"], "is the key or the vector"),
-        (["embedding"], "is the key or the vector"),
-        (["place"], "which is not built in"),
-        ([None], 'has no column "NULL"'),
-    ],
-)
-def test_columns_that_cannot_be_kept(connection, shop, columns, message):
-    connection.execute("CREATE DOMAIN place AS text; ALTER TABLE shop ADD place place")
-    # By SQL: Python refuses what is not a name before.
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
-        connection.execute(
-            "SELECT hashindex.create_index('shop_idx', %s, 'embedding', 'lsh', "
-            "filter_columns => %s)",
-            [shop, columns],
-        )
-
-
-def test_a_column_that_triggers_do_not_see_change(connection, shop):
-    if connection.info.server_version < 180000:
-        pytest.skip("PostgreSQL 18 is the first with virtual columns")
-    connection.execute("ALTER TABLE shop ADD dear boolean GENERATED ALWAYS AS (price > 9) VIRTUAL")
-    with pytest.raises(InvalidInputError, match='"dear" of .* is a virtual generated column'):
-        create_index(connection, "shop_idx", table=shop, filter_columns=["dear"])
-
-
 def test_columns_of_odd_names(connection, model):
     """In a table of one."""
-    names = ['a"b', "%s", "$body$", "{table}", "it's", "select", "filter_1", "code", "landmark"]
+    names = ['a"b', "%s", "$body$", "{table}", "it's", "select", "tenant", "code", "landmark"]
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
     columns = ", ".join(f"{name} int" for name in quoted)
     connection.execute(
         f'CREATE TABLE "sh""op %s" (id bigint PRIMARY KEY, {columns}, v vector(8))'.encode()
     )
-    index = create_index(connection, "N-1", table='"sh""op %s"', column="v", filter_columns=names)
+    index = create_index(connection, "N-1", table='"sh""op %s"', column="v")
     connection.execute(
         f'INSERT INTO "sh""op %s" SELECT n, {", ".join(["n % 7"] * len(names))}, '
         "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
@@ -491,35 +349,28 @@ def test_a_table_that_is_named_as_our_aliases(connection, items, model):
         index.search(np.ones(8), filter="i.absent = 1")
 
 
-def test_filters_that_are_evaluated_beside_the_codes(connection, items, model):
-    """Those with the table's name before a column, or at the beginning of a column's."""
+def test_filters_that_name_the_table(connection, items, model):
+    """By its name before a column, as a whole row, or as text in a value."""
     connection.execute("ALTER TABLE items RENAME TO cat")
-    index = indexed(connection, "cats", table="cat", filter_columns=["category"])
+    index = indexed(connection, "cats", table="cat")
     cat = sa.Table("cat", sa.MetaData(), sa.Column("category", sa.Text), schema="public")
-    for condition, kept in (
-        ("category = 'a'", True),
-        ("cat.category = 'a'", True),
-        ("\"cat\" . category = 'a'", True),
-        ("category = 'a' AND cat IS NOT NULL", False),
-        ("category = 'a' AND (CAT.*) IS NOT NULL", False),
-        ("public.cat.category = 'a'", False),
-        # SQLAlchemy writes the bare name of a table with a schema.
-        (filter_text(connection, cat.c.category == "a", "cat", "public.cat"), True),
-        ("category = 'a' AND (public.cat.*) IS NOT NULL", False),
-        # The table's name in a value.
-        ("category = 'a' AND category <> 'it''s a cat'", True),
-        ("category = 'a' AND category <> E'\\' or a cat'", True),
-        ("category = 'a' /* ' */ AND cat IS NOT NULL /* ' */", False),
-        ("category = 'a' AND category <> $$'$$ AND cat IS NOT NULL AND category <> $$'$$", False),
-        ("category = 'a' AND (SELECT public.cat.id > 0)", False),
-        ("category = 'a' AND (SELECT cat IS NOT NULL)", False),
-        ("category = 'a' AND EXISTS (SELECT FROM pg_class LIMIT length(cat::text))", False),
-        ("category = 'a' AND to_jsonb(cat) ? 'embedding'", False),
+    for condition in (
+        "cat.category = 'a'",
+        "\"cat\" . category = 'a'",
+        "category = 'a' AND cat IS NOT NULL",
+        "category = 'a' AND (CAT.*) IS NOT NULL",
+        "public.cat.category = 'a'",
+        filter_text(connection, cat.c.category == "a", "cat", "public.cat"),
+        "category = 'a' AND (public.cat.*) IS NOT NULL",
+        "category = 'a' AND category <> 'it''s a cat'",
+        "category = 'a' AND category <> E'\\' or a cat'",
+        "category = 'a' /* ' */ AND cat IS NOT NULL /* ' */",
+        "category = 'a' AND category <> $$'$$ AND cat IS NOT NULL AND category <> $$'$$",
+        "category = 'a' AND (SELECT public.cat.id > 0)",
+        "category = 'a' AND (SELECT cat IS NOT NULL)",
+        "category = 'a' AND EXISTS (SELECT FROM pg_class LIMIT length(cat::text))",
+        "category = 'a' AND to_jsonb(cat) ? 'embedding'",
     ):
-        found = connection.execute(
-            "SELECT hashindex._kept_filter(i, %s) IS NOT NULL FROM hashindex.index i", [condition]
-        ).fetchone()
-        assert found == (kept,), condition
         assert {h.id % 3 for h in index.search(QUERY, filter=condition, candidates=300)} == {1}
 
 

@@ -189,15 +189,15 @@ def test_swap(index, trained, vectors, expected):
     assert codes_by_row(HashIndex.open(index.connection, "items_idx")) == before
 
 
-def test_filter_columns_and_halfvec(connection, items, trained, vectors):
-    """Rows are known as the column has them; a new value of a filter column hashes its row."""
+def test_tenants_and_halfvec(connection, items, trained, vectors):
+    """Rows are known as the column has them; a row of another tenant is hashed."""
     connection.execute("ALTER TABLE items ALTER embedding TYPE halfvec(8)")
     rounded = vectors.astype(np.float16).astype(np.float32)
     hashed = trained.encode(rounded)
     turned = np.packbits(np.unpackbits(hashed, axis=1)[:, :BITS] ^ 1, axis=1)
     learned = known_rows(rounded[:100], turned[:100], BITS)
     store.save(connection, replace(trained, learned=learned))
-    index = indexed(connection, model="taught", filter_columns=["category"])
+    index = indexed(connection, model="taught", tenant="category")
     assert codes_by_row(index) == texts(np.concatenate([turned[:100], hashed[100:]]))
     connection.execute("UPDATE items SET category = 'z' WHERE id <= 10")
     assert codes_by_row(index)[:100] == texts(np.concatenate([hashed[:10], turned[10:100]]))

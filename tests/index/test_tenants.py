@@ -129,7 +129,7 @@ def assert_whole(index):
         "SELECT code_table, landmark_table FROM hashindex.index WHERE name = 'things_idx'"
     ).fetchone()
     ((wrong, missing),) = index.connection.execute(
-        f"SELECT count(*) FILTER (WHERE c.id IS NOT NULL AND (c.filter_1 IS DISTINCT FROM b.tenant "
+        f"SELECT count(*) FILTER (WHERE c.id IS NOT NULL AND (c.tenant IS DISTINCT FROM b.tenant "
         f"OR c.landmark IS DISTINCT FROM coalesce(l.landmark, (SELECT min(o.landmark) "
         f'FROM hashindex."{landmarks}" o WHERE o.tenant = b.tenant)))), '
         f"count(*) FILTER (WHERE c.id IS NULL) "
@@ -197,7 +197,7 @@ def test_landmarks_are_of_large_tenants_and_codes_lie_tenant_by_tenant(index):
     assert 20 <= counted[0][1] <= 25
     assert 5 <= counted[1][1] <= 7
     places = index.connection.execute(
-        f'SELECT filter_1, landmark FROM hashindex."{codes}" ORDER BY ctid'.encode()
+        f'SELECT tenant, landmark FROM hashindex."{codes}" ORDER BY ctid'.encode()
     ).fetchall()
     assert places == sorted(places, key=lambda p: [(part is None, part or 0) for part in p])
     assert_whole(index)
@@ -254,9 +254,7 @@ def test_other_filters_within_a_tenant(index):
     assert index.search(QUERIES[1], 10, tenant=1, where=sa.column("tenant") == 2) == []
 
 
-def test_filters_on_kept_columns_within_a_tenant(make):
-    index = make(filter_columns=["price"])
-    assert index.filter_columns == ["tenant", "price"]
+def test_an_equality_within_a_tenant(index):
     for query in QUERIES:
         exact = nearest(index, query, 10, "tenant = 1 AND price = 3")
         found = index.search(query, 10, tenant=1, filter="price = 3", **ALL)
@@ -674,9 +672,9 @@ def test_tenants_that_are_in_the_key(make, tenant):
     assert {key[0] for key in keys(index.search(QUERIES[0], 400, tenant=9))} == {9}
 
 
-def filters_check(index):
+def table_check(index):
     rows = index.connection.execute("SELECT * FROM hashindex.health('things_idx')").fetchall()
-    return next(row for row in rows if row[0] == "filters")
+    return next(row for row in rows if row[0] == "table")
 
 
 def test_tenants_are_renamed(index):
@@ -684,17 +682,17 @@ def test_tenants_are_renamed(index):
     run("ALTER TABLE things RENAME tenant TO owner")
     with pytest.raises(InvalidInputError, match=r"things.tenant does not exist"):
         index.search(QUERIES[0], 3, tenant=1)
-    _, status, _, detail, advice = filters_check(index)
+    _, status, _, detail, advice = table_check(index)
     assert status == "broken"
-    assert 'filter column "tenant" of public.things is gone, so that writes fail' in detail
+    assert 'tenant column "tenant" of public.things is not there any more' in detail
     assert "pg-hashindex index rebind things_idx --tenant COLUMN" in advice
     for column in ("stranger", "embedding"):
         with pytest.raises(InvalidInputError, match="name the column of the tenants"):
             operations.rebind(index, tenant=column)
     operations.rebind(index, tenant="owner")
     now = HashIndex.open(index.connection, "things_idx")
-    assert (now.tenant_column, now.filter_columns) == ("owner", ["owner"])
-    assert filters_check(now)[1] == "ok"
+    assert now.tenant_column == "owner"
+    assert table_check(now)[1] == "ok"
     run("UPDATE things SET owner = 2 WHERE id % 3 = 0")
     for tenant in (1, 2):
         exact = nearest(now, QUERIES[0], 10, f"owner = {tenant}")
@@ -704,13 +702,13 @@ def test_tenants_are_renamed(index):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("DROP tenant", 'filter column "tenant" of public.things is gone'),
-        ("ALTER tenant TYPE text", "is of type text now, and was of integer"),
+        ("DROP tenant", 'tenant column "tenant" of public.things is not there any more'),
+        ("ALTER tenant TYPE text", "is of type text, and was of integer"),
     ],
 )
 def test_tenants_that_are_dropped_or_retyped(index, change, says):
     index.connection.execute(f"ALTER TABLE things {change}".encode())
-    assert says in filters_check(index)[3]
+    assert says in table_check(index)[3]
     with pytest.raises(InvalidInputError):
         index.search(QUERIES[0], 3, tenant=1)
     index.drop()

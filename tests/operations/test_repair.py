@@ -450,11 +450,11 @@ def test_repair_fixes_all_that_check_reports(listed, fault):
         "ALTER category TYPE text USING 'new' || id % 3",
     ],
 )
-def test_filter_columns_that_the_table_computes_again(connection, items, model, change):
+def test_tenants_that_the_table_computes_again(connection, items, model, change):
     """It fires no trigger."""
-    index = indexed(connection, filter_columns=["category"])
+    index = indexed(connection, tenant="category")
     connection.execute(f"ALTER TABLE items {change}".encode())
-    found = findings(index, full=True)["filters"]
+    found = findings(index, full=True)["tenant_column"]
     assert (found.status, found.advice) == ("broken", "pg-hashindex index repair items_idx --full")
     operations.repair(index, full=True)
     assert len(reopened(index).search(QUERY, 10, filter="category = 'new1'")) == 10

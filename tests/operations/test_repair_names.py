@@ -215,7 +215,7 @@ def test_recreated_objects_are_refused(connection, items, model, statement, mess
         ("id", {}, "id", "text", "a"),
         ("shop, id", {}, "id", "bigint", 3 * 10**9),
         ("id", {"tenant": "shop"}, "shop", "bigint", 3 * 10**9),
-        ("id", {"filter_columns": ["shop"]}, "shop", "bigint", 3 * 10**9),
+        ("shop, id", {"tenant": "shop"}, "shop", "bigint", 3 * 10**9),
     ],
 )  # fmt: skip
 def test_columns_that_take_another_type(

@@ -9,7 +9,6 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
 from pgvector import Vector
-from psycopg.types.json import Jsonb
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
@@ -279,8 +278,7 @@ def test_the_memory_of_a_writer_does_not_grow_with_swaps_of_others(url, index, o
 
 def begin(connection, model="other", access=None):
     row = connection.execute(
-        "SELECT hashindex.begin_swap('items_idx', %s, options => %s)",
-        [model, Jsonb({"access": access})],
+        "SELECT hashindex.begin_swap('items_idx', %s, access => %s)", [model, access]
     ).fetchone()
     assert row is not None
     return row[0]
@@ -621,30 +619,3 @@ def test_searches_of_other_sessions_continue(url, index, other, vectors):
         thread.join()
     assert failures == []
     assert min(counts) > 0
-
-
-def test_other_filter_columns(in_table, connection):
-    """With the same model: searches use the codes of before until the new ones are there."""
-    connection.execute(
-        "SELECT hashindex.begin_swap('items_idx', 'lsh', options => %s)",
-        [Jsonb({"filter_columns": ["category"]})],
-    )
-    assert reopened(in_table).filter_columns == []
-    # A swap to others is refused; a repair continues with these.
-    with pytest.raises(InUseError, match="with filter columns {category}"):
-        operations.swap(in_table, "lsh", force=True, queries=5)
-    operations.repair(in_table)
-    assert reopened(in_table).filter_columns == ["category"]
-    assert_fresh(reopened(in_table))
-    operations.rollback(in_table)
-    assert reopened(in_table).filter_columns == []
-    operations.prune(in_table)
-    operations.swap(in_table, "lsh", filter_columns=["category"], force=True, queries=5)
-    assert reopened(in_table).filter_columns == ["category"]
-    operations.prune(in_table)
-    # By default they stay.
-    operations.swap(in_table, "lsh", force=True, queries=5)
-    assert reopened(in_table).filter_columns == ["category"]
-    with pytest.raises(InvalidInputError, match='no column "nothing" to filter by'):
-        operations.prune(in_table)
-        operations.swap(in_table, "lsh", filter_columns=["nothing"], force=True, queries=5)

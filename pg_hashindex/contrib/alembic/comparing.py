@@ -178,7 +178,7 @@ def _changes(
             return [], []
         _log.info("Detected added hash index %r", name)
         return [], [CreateHashIndexOp(spec)]
-    read = [*found.spec.options["key_columns"], *found.spec.options["filter_columns"]]
+    read = [*found.spec.options["key_columns"], found.spec.options.get("tenant")]
     if (
         _is_another(spec, found)
         or declared.dimension not in (None, found.dimension)
@@ -211,23 +211,17 @@ def _dropped_columns(upgrade_ops: ops.UpgradeOps) -> set[tuple[str | None, str, 
 
 
 def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOperation]:
-    """Return the one operation for another model and what a swap alone changes, if anything."""
-    model, options = _model(found), _changed(spec, found, options_changed_by("swap", alone=True))
-    if spec.model not in (found.spec.model, model):
-        model = spec.model
-    if model == _model(found) and not options:
+    """Return the operation for another model, if it is another."""
+    if spec.model in (found.spec.model, _model(found)):
         return []
-    if _size(replace(spec, model=model), sizes) is None:
+    if _size(spec, sizes) is None:
         left = (
             "hash index %r keeps model %r: %r does not exist here; bring it in, and generate again"
         )
-        _log.warning(left, spec.name, _model(found), model)
-        model = _model(found)
-        if not options:
-            return []
-    _log.info("Detected model or columns of hash index %r", spec.name)
-    before = {name: found.spec.options.get(name) for name in options}
-    return [SwapHashModelOp(found.spec.name, model, _model(found), options, before)]
+        _log.warning(left, spec.name, _model(found), spec.model)
+        return []
+    _log.info("Detected model of hash index %r", spec.name)
+    return [SwapHashModelOp(found.spec.name, spec.model, _model(found))]
 
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:

@@ -150,25 +150,15 @@ class DropHashIndexOp(_IndexOp):
 
 
 class SwapHashModelOp(_EncodingOp):
-    """Give an index another model, or options that a swap alone changes, or both at once."""
+    """Give an index another model."""
 
     _shown = "swap_hash_model"
 
-    def __init__(
-        self,
-        name: str,
-        model: str,
-        existing_model: str | None = None,
-        options: dict[str, Any] | None = None,
-        existing: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, name: str, model: str, existing_model: str | None = None) -> None:
         self.name, self.model, self.existing_model = name, model, existing_model
-        names = options_changed_by("swap", alone=True)
-        self.options = checked_options(name, options or {}, to=names)
-        self.existing = checked_options(name, existing or {}, to=names)
 
     def _statement(self) -> str:
-        return statements.swap_statement(self.name, self.model, self.options)
+        return statements.swap_statement(self.name, self.model)
 
     def _name(self) -> str:
         return sql.Literal(self.name).as_string(None)
@@ -179,12 +169,11 @@ class SwapHashModelOp(_EncodingOp):
     def _complete(self, index: HashIndex) -> None:
         if swap_row(index.row, ["previous"]) is not None:
             swaps.prune(index)
-        swaps.swap(index, self.model, force=True, **self.options)
+        swaps.swap(index, self.model, force=True)
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         model = {"existing_model": self.existing_model} if self.existing_model is not None else {}
-        existing = {"existing": self.existing} if self.existing else {}
-        return "swap_hash_model", [self.name, self.model], model | self.options | existing
+        return "swap_hash_model", [self.name, self.model], model
 
     def reverse(self) -> "SwapHashModelOp":
         """Return the operation that restores the previous model."""
@@ -193,14 +182,7 @@ class SwapHashModelOp(_EncodingOp):
                 f"operation cannot be reversed: swap_hash_model({self.name!r}, {self.model!r}) "
                 "does not say which model the index had; give it existing_model too"
             )
-        if unknown := [option for option in self.options if option not in self.existing]:
-            raise InvalidInputError(
-                f"operation cannot be reversed: swap_hash_model({self.name!r}, {self.model!r}) "
-                f"does not say which {', '.join(unknown)} the index had; give it existing too"
-            )
-        return SwapHashModelOp(
-            self.name, self.existing_model, self.model, self.existing, self.options
-        )
+        return SwapHashModelOp(self.name, self.existing_model, self.model)
 
 
 class ConfigureHashIndexOp(_IndexOp):
@@ -499,15 +481,8 @@ def drop_hash_index(
 
 
 @_runs
-def swap_hash_model(
-    name: str,
-    model: str,
-    *,
-    existing_model: str | None = None,
-    existing: IndexOptions | None = None,
-    **options: Unpack[IndexOptions],
-) -> _Op:
-    """Give an index another model, or other filter columns, as ``pg-hashindex index swap`` does.
+def swap_hash_model(name: str, model: str, *, existing_model: str | None = None) -> _Op:
+    """Give an index another model, as ``pg-hashindex index swap`` does.
 
     Rows are encoded as by `create_hash_index`. If ``pg-hashindex index swap`` ran before, nothing
     is done. A lower recall is accepted. The old codes stay, so that a downgrade can return to them,
@@ -520,10 +495,6 @@ def swap_hash_model(
         evaluates.
     existing_model
         The model before, so that the operation can be reversed.
-    existing
-        The options before, so that the operation can be reversed.
-    **options
-        Those that a swap alone changes: columns beside the codes. By default they stay.
 
     Raises
     ------
@@ -532,7 +503,7 @@ def swap_hash_model(
     InUseError
         If another swap of the index is under way.
     """
-    return SwapHashModelOp(name, model, existing_model, {**options}, {**(existing or {})})
+    return SwapHashModelOp(name, model, existing_model)
 
 
 @_runs

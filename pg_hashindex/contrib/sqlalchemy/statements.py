@@ -1,7 +1,6 @@
 """Statements that make, change and drop declared indexes, as text that scripts can run too."""
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -59,14 +58,9 @@ def name_on(name: str, table: str, schema: str | None) -> sql.Composed:
     )
 
 
-def swap_statement(
-    name: str | sql.Composable, model: str, options: dict[str, Any] | None = None
-) -> str:
+def swap_statement(name: str | sql.Composable, model: str) -> str:
     """Return SQL that gives an index another model, where no row has to be encoded for it."""
-    values = {"index_name": name, "model": model}
-    return function_call(
-        "declare_model", values | ({"options": json.dumps(options)} if options else {})
-    )
+    return function_call("declare_model", {"index_name": name, "model": model})
 
 
 def configure_statement(name: str | sql.Composable, options: dict[str, Any]) -> str:
