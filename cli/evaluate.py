@@ -141,11 +141,6 @@ def _note(index: IndexRow, result: Evaluation) -> None:
             f"each query was searched for within the {index.tenant_column} of its row; over all "
             "where it has none"
         )
-    if result.skipped:
-        note(
-            f"{result.skipped} queries were left out: model {index.model} has no code for them, "
-            "since it was not trained on them"
-        )
 
 
 def _print_history(points: Sequence[HistoryPoint], as_json: bool) -> None:

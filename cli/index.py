@@ -9,7 +9,7 @@ import click
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.work import WorkRow, list_work
-from pg_hashindex.errors import HashIndexError, MissingRightsError
+from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.index.catalog import IndexRow, read_rows, swap_row
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import OPTIONS, options_changed_by
@@ -17,7 +17,6 @@ from pg_hashindex.quality.tenant_recall import tenants
 
 from ._index_options import index_options
 from ._shared import (
-    LANGUAGES,
     NO,
     NOT_ENCODED,
     Share,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 # Fields that `index show` prints without --verbose.
 _EVERYDAY = {
-    *("name", "table", "column", "model", "access", "encoded_in", "swap", "codes", "size", "work"),
+    *("name", "table", "column", "model", "access", "swap", "codes", "size", "work"),
     *("search", *(name for name in OPTIONS if name not in options_changed_by("configure"))),
 }
 
@@ -111,19 +110,13 @@ def create(
         )
     with connected(database_url) as connection:
         created = HashIndex.create(connection, name, **options)
-        if created.encoded_in == "sql":
-            note(f"created index {name}; rows written from now on are encoded at once")
-        else:
-            note(
-                f"created index {name}; its model is evaluated in Python, so rows written from now "
-                f"on wait for: pg-hashindex index encode {name}"
-            )
+        note(f"created index {name}; rows written from now on are encoded at once")
         if encode:
             with progress(f"encoding the rows of {created.qualified_table}"):
                 created.encode(memory=memory, jobs=jobs)
             counts = options["candidates"], options["probes"]
             _tune_built(created, keep=counts != (None, None))
-        _print_index(created.row, as_json, encoded=encode)
+        _print_index(created.row, as_json)
 
 
 @index.command("encode")
@@ -145,7 +138,7 @@ def encode_index(database_url: str, name: str, as_json: bool, **options: Any) ->
     done = {"name": name, "encoded": written, "waiting": waiting, "access": row.access}
     answer(as_json, done, f"encoded {written} rows")
     if waiting:
-        note(_what_to_do(row, waiting, encoded=True))
+        note(f"{waiting} rows have no code: pg-hashindex index encode {name}")
     _note_building(row)
 
 
@@ -205,9 +198,7 @@ def list_all(database_url: str, as_json: bool) -> None:
     with connected(database_url) as connection:
         work = list_work(connection)
         rows = [
-            _fields(row)
-            | {"waiting": _waiting(row)}
-            | {"work": [one.as_dict() for one in work if one.name == row.name]}
+            _fields(row) | {"work": [one.as_dict() for one in work if one.name == row.name]}
             for row in read_rows(connection, "ORDER BY i.name")
         ]
     if as_json:
@@ -215,9 +206,8 @@ def list_all(database_url: str, as_json: bool) -> None:
         return
     headings = ["name", "table", "column", "model", "access", "work"]
     for row in rows:
-        waiting = f"{row['waiting']} rows wait" if row["waiting"] else None
         at_work = _at_work([one for one in work if one.name == row["name"]])
-        row["work"] = ", ".join(filter(None, (row["swap"], waiting, at_work)))
+        row["work"] = ", ".join(filter(None, (row["swap"], at_work)))
         row["access"] = row["access"] if row["encoded"] else NOT_ENCODED
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
     _note_work(work)
@@ -496,29 +486,9 @@ def _fields(found: IndexRow) -> dict[str, Any]:
             for value in [found.options.get(name)]
         },
         "access": found.access,
-        "encoded_in": found.encoded_in,
         "swap": None if found.swap_of is None else f"{found.swap_state} of {found.swap_of}",
         "created": found.created_at,
     }
-
-
-def _waiting(found: IndexRow) -> int | None:
-    """Count rows without a code, which reads the table; None if triggers write codes."""
-    if found.encoded_in == "sql":
-        return None
-    try:
-        return found.waiting()
-    except HashIndexError:
-        return None  # its table is gone, or we may not read it: list the index all the same
-
-
-def _what_to_do(found: IndexRow, waiting: int, *, encoded: bool) -> str:
-    if encoded and found.network == "rows":
-        return (
-            f"{waiting} rows wait without a code: model {found.model} was not trained on them; "
-            "train it again with them, and create the index again"
-        )
-    return f"{waiting} rows have no code: pg-hashindex index encode"
 
 
 def _note_building(found: IndexRow) -> None:
@@ -597,18 +567,16 @@ def _tune_built(found: HashIndex, *, keep: bool) -> None:
         note(short)
 
 
-def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> None:
+def _print_index(found: IndexRow, as_json: bool) -> None:
     summary, lists = found.summary(), found.lists()
     work = list_work(found.connection, found.name)
     if as_json:
         fields = _fields(found) | asdict(summary) | {"work": [one.as_dict() for one in work]}
         print_json(fields if lists is None else fields | {"lists": asdict(lists)})
         return
-    arguments = "$1, 10" if found.encoded_in == "sql" else "$1, 10, query_code => $2"
     shown = _fields(found) | {
         "encoded": None,
         "access": found.access if found.encoded else NOT_ENCODED,
-        "encoded_in": LANGUAGES[found.encoded_in],
         "codes": f"{summary.codes} of {summary.rows} rows, {summary.waiting} wait",
         "lists": lists
         and f"{lists.landmarks} landmarks, {lists.mean:.0f} codes each, {lists.longest} at most",
@@ -616,7 +584,7 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         f"{summary.access_bytes / 1e6:.1f} MB of the access path, "
         f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
         "work": _at_work(work),
-        "search": f"SELECT * FROM {found.search_function}({arguments})",  # noqa: S608 (printed)
+        "search": f"SELECT * FROM {found.search_function}($1, 10)",  # noqa: S608 (printed)
     }
     if found.tenant_column is not None:
         largest = tenants(found, most=3)
@@ -630,7 +598,7 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
     }
     print_table(["", ""], [[heading, str(value)] for heading, value in given.items()])
     if summary.waiting:
-        note(_what_to_do(found, summary.waiting, encoded=encoded))
+        note(f"{summary.waiting} rows have no code: pg-hashindex index encode {found.name}")
     _note_work(work)
     _note_building(found)
     _note_swap(found)

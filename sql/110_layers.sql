@@ -106,7 +106,7 @@ BEGIN
             WHEN 'network' THEN
                 RAISE EXCEPTION 'the model is evaluated in Python, not in SQL'
                     USING ERRCODE = 'feature_not_supported',
-                          HINT = 'Encode rows with: pg-hashindex index encode; vectors with Model.encode in Python.';
+                          HINT = 'Encode rows with: pg-hashindex model encode; vectors with Model.encode in Python.';
         END CASE;
     END LOOP;
     RETURN x;

@@ -42,27 +42,6 @@ BEGIN
 END
 $$;
 
--- The code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted.
-CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer) RETURNS bit varying
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF n_bits IS NULL THEN
-        RAISE EXCEPTION 'query_code was passed to an index whose model SQL evaluates'
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave query_code out.';
-    ELSIF query_code IS NULL THEN
-        RAISE EXCEPTION 'the index is encoded in Python: its search needs the code of the query'
-            USING ERRCODE = 'null_value_not_allowed',
-                  HINT = 'Pass query_code, as Model.encode in Python gives it, or the stored code of a row; or search with HashIndex.search in Python.';
-    ELSIF length(query_code) <> n_bits THEN
-        RAISE EXCEPTION 'query_code has % bits, the codes of the index have %', length(query_code), n_bits
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Encode the query with the model of the index.';
-    END IF;
-    RETURN query_code;
-END
-$$;
-
 -- Raises an error unless the transaction sees an index's codes and they are kept fresh by triggers of its table.
 CREATE OR REPLACE FUNCTION hashindex._require_codes(index_name text, table_name text, seen boolean, kept boolean) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE

@@ -123,7 +123,7 @@ AS $$
 BEGIN
     RETURN ARRAY(
         SELECT CASE WHEN k.name ~ '^\$[0-9]+$' OR k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name = ANY (
-            '{query,k,n,candidates,probes,radius,filter,where_equals,query_code,caller_path,checked,distance}'
+            '{query,k,n,candidates,probes,radius,filter,where_equals,caller_path,checked,distance}'
         ) THEN (
             SELECT named FROM generate_series(0, cardinality(i.key_columns)) more, concat(kept, repeat('_', more)) named
             WHERE named <> ALL (i.key_columns) ORDER BY more LIMIT 1
@@ -275,16 +275,6 @@ BEGIN
 END
 $$;
 
--- Whether the model of an index has a network, which SQL cannot evaluate.
-CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN m.network IS NOT NULL FROM hashindex.model m WHERE m.id = i.model_id;
-END
-$$;
-
 -- Orders of candidates that a model can serve, the finest first, which new indexes have.
 CREATE OR REPLACE FUNCTION hashindex._rankings(used hashindex.model) RETURNS text[]
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -292,7 +282,6 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END
-        || CASE WHEN used.network IS NULL THEN ARRAY['asymmetric'] ELSE '{}' END
-        || ARRAY['hamming'];
+        || '{asymmetric,hamming}'::text[];
 END
 $$;

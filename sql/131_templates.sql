@@ -130,32 +130,27 @@ SET standard_conforming_strings = on
 AS $$
 DECLARE
     parts jsonb := hashindex._parts(i);
-    in_python boolean := hashindex._encoded_in_python(i);
     base text := format('%I.%I', i.schema_name, i.table_name);
     mark text := format('index %s: ', i.name);
-    from_python text := CASE WHEN in_python THEN '; query_code is the query''s code, from Python' ELSE '' END;
 BEGIN
     PERFORM hashindex._create_key_type(i);
     -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
     WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
       AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
-    PERFORM hashindex._create_function(parts ->> 'refresher', parts, mark || 'makes the codes of keys what the table says');
+    PERFORM hashindex._create_function('refresh', parts, mark || 'makes the codes of keys what the table says');
     IF NOT hashindex._is_logged_for(i) THEN
         PERFORM hashindex._create_function(
-            'sync_table', parts, mark || CASE WHEN in_python
-                THEN format('trigger: takes away the codes of rows that change, so that pg-hashindex index '
-                            'encode %s finds them; the model is evaluated in Python', i.name)
-                ELSE 'trigger: keeps the codes fresh' END
+            'sync_table', parts, mark || 'trigger: keeps the codes fresh'
         );
         -- Otherwise anybody could put this trigger function on a table of his own.
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
     END IF;
     PERFORM hashindex._create_function(
         'candidates', parts,
-        format('%skeys of the n rows of %s whose codes are nearest to the query%s', mark, base, from_python)
+        format('%skeys of the n rows of %s whose codes are nearest to the query', mark, base)
     );
-    PERFORM hashindex._create_function('search', parts, format('%snearest rows of %s%s', mark, base, from_python));
+    PERFORM hashindex._create_function('search', parts, format('%snearest rows of %s', mark, base));
     PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
 END
 $$;

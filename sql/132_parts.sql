@@ -65,11 +65,10 @@ DECLARE
     base regclass := to_regclass(parts ->> 'table');
 BEGIN
     RETURN jsonb_build_object(
-        -- The functions of the index. Triggers call refresher, by the name refresh.
+        -- The functions of the index.
         'candidates', format('hashindex.%I', 'candidates_' || i.name), 'search', format('hashindex.%I', 'search_' || i.name),
         'within', format('hashindex.%I', 'within_' || i.name), 'sync', format('hashindex.%I', hashindex._sync_name(i.triggers)),
         'refresh', format('hashindex.%I', hashindex._refresh_name(i)),
-        'refresher', CASE WHEN hashindex._encoded_in_python(i) THEN 'forget' ELSE 'refresh' END,
         -- Defaults of candidates and probes; whether candidates are looked for in lists.
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'lists', i.access = 'landmarks',
         -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance.
@@ -154,11 +153,9 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    in_python boolean := used.network IS NOT NULL;
     u text[] := ARRAY(SELECT format('u%s', n) FROM generate_series(1, 5) n);
     layers text := format('hashindex._layers_of(%s)', used.id);
-    query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
-        ELSE format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection')) END;
+    query_code text := format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection'));
 BEGIN
     RETURN jsonb_build_object(
         -- Numbers in a vector, and bits of a code; the query, refused if it has another dimension.
@@ -167,11 +164,8 @@ BEGIN
             'CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) '
             'ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END', jsonb_build_object('dimension', used.dimension)
         ),
-        -- The projection and the code of the query, and the codes that it is ranked by. Python evaluates some models.
-        'projection', CASE WHEN in_python THEN 'NULL' ELSE format(
-            'CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN %s END',
-            hashindex._projection(used, 'hashindex_query', layers)
-        ) END,
+        -- The projection and the code of the query, and the codes that it is ranked by.
+        'projection', hashindex._projection(used, 'hashindex_query', layers),
         'code', query_code,
         'query_codes', CASE i.ranking
             WHEN 'asymmetric' THEN format(
@@ -184,8 +178,8 @@ BEGIN
         'distance', hashindex._code_order(i.ranking, 'c.code', u, false),
         'rough_distance', CASE WHEN i.ranking <> 'hamming' THEN hashindex._code_order(i.ranking, 'c.code', u, true) END,
         -- The projection of the row raw, and the code of the row r, which has its projection.
-        'row_projection', CASE WHEN in_python THEN 'NULL::{ext}.vector' ELSE hashindex._projection(used, 'raw.vector', layers) END,
-        'row_code', CASE WHEN in_python THEN 'NULL' ELSE format('{ext}.binary_quantize(%s)', hashindex._above_cuts(used, 'r.projection')) END
+        'row_projection', hashindex._projection(used, 'raw.vector', layers),
+        'row_code', format('{ext}.binary_quantize(%s)', hashindex._above_cuts(used, 'r.projection'))
     );
 END
 $$;
@@ -201,7 +195,7 @@ AS $$
 DECLARE
     projections integer := used.n_bits / cardinality(used.cuts);
 BEGIN
-    IF used.network IS NULL AND projections >= least(192, used.dimension) AND ((used.layers[1]).kind = 'normalize') = (metric <> 'l2') THEN
+    IF projections >= least(192, used.dimension) AND ((used.layers[1]).kind = 'normalize') = (metric <> 'l2') THEN
         RETURN projections;
     END IF;
     RETURN NULL;
@@ -246,7 +240,7 @@ BEGIN
             'c.landmark IS NULL{if tenant} AND EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = c.tenant){end tenant}', parts
         ),
         -- A transaction older than the landmarks may not write: a row would get a code that is in no list.
-        'refuse_hidden_landmarks', CASE WHEN i.landmark_table IS NOT NULL AND used.network IS NULL THEN hashindex._fill(
+        'refuse_hidden_landmarks', CASE WHEN i.landmark_table IS NOT NULL THEN hashindex._fill(
             $refuse$
         IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = {storage_literal} AND x.generation = {generation}) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', {index}

@@ -1,5 +1,21 @@
 -- Creates an index, in the caller's transaction.
 
+-- Refuses a model that only Python evaluates: triggers and searches encode in SQL.
+CREATE OR REPLACE FUNCTION hashindex._check_evaluated(used hashindex.model, base regclass, column_name text) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF used.network IS NOT NULL THEN
+        RAISE EXCEPTION 'model "%:%" is evaluated in Python, and an index needs a model that SQL evaluates', used.name, used.version
+            USING ERRCODE = 'invalid_parameter_value', HINT = format(
+                'Fill a column with its codes: pg-hashindex model encode %s --table %s --column %s --into code',
+                hashindex._shell_word(format('%s:%s', used.name, used.version)), hashindex._shell_word(base::text), hashindex._shell_word(column_name)
+            );
+    END IF;
+END
+$$;
+
 -- Creates an index with options, as _options_of has them.
 CREATE OR REPLACE FUNCTION hashindex._create_index(name text, table_name regclass, column_name text, model text, options jsonb, trust_owner boolean)
 RETURNS void
@@ -25,6 +41,7 @@ BEGIN
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     END IF;
     used := hashindex.find_model(model);
+    PERFORM hashindex._check_evaluated(used, _create_index.table_name, _create_index.column_name);
     PERFORM hashindex._check_local(_create_index.table_name, _create_index.column_name, used);
     IF trust_owner IS NOT TRUE THEN
         PERFORM hashindex._check_owners(_create_index.table_name, '{}');
@@ -109,7 +126,7 @@ BEGIN
         PERFORM hashindex._set_readers(i);
     END IF;
     -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
-    IF NOT hashindex._encoded_in_python(i) AND current_setting('transaction_isolation') = 'read committed' THEN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
         EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', base, i.column_name) INTO empty;
         IF empty THEN
             PERFORM hashindex._mark_encoded(i);
@@ -149,11 +166,7 @@ BEGIN
         code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n)),
         CASE WHEN with_key THEN format(', ADD PRIMARY KEY (%s)', hashindex._columns_of(NULL, hashindex._code_keys(i))) END
     );
-    PERFORM hashindex._adopt(i, code_table, format(
-        CASE WHEN used.network IS NULL THEN 'codes, kept fresh by triggers on %s'
-            ELSE 'codes, written by pg-hashindex index encode, since its model is evaluated in Python; '
-                 'triggers on %s take away those of rows that change' END, base
-    ));
+    PERFORM hashindex._adopt(i, code_table, format('codes, kept fresh by triggers on %s', base));
 END
 $$;
 

@@ -256,7 +256,7 @@ BEGIN
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
     PERFORM hashindex._create_function(
-        parts ->> 'refresher', parts || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage)),
+        'refresh', parts || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage)),
         format('index %s: makes the codes of keys what the table says', i.name)
     );
 END

@@ -19,6 +19,9 @@ DECLARE
     wanted text;
     is_same boolean;
 BEGIN
+    PERFORM hashindex._check_evaluated(
+        used, format('%I.%I', i.schema_name, i.table_name)::regclass, coalesce(begin_swap.column_name, i.column_name)
+    );
     IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'next') THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;

@@ -93,7 +93,7 @@ RETURN CASE WHEN dimension <= 500 THEN 0.5 + dimension / 750.0 ELSE 2.5 + dimens
 -- Nearest rows among those that match a filter. If few rows match the filter, compares all of them exactly, at once. Otherwise looks up
 -- candidates in the order of their codes, in batches that grow until enough match.
 CREATE OR REPLACE FUNCTION hashindex._filtered_search(
-    i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, query_code bit varying, filter text,
+    i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, filter text,
     where_equals jsonb, caller_path text, tenant text DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
@@ -155,10 +155,10 @@ BEGIN
         n := ceil(needed / share);
         statement := format(
             $statement$
-            WITH hashindex_candidate AS MATERIALIZED (SELECT %s FROM hashindex.%I($1, $2, $3, $4%s) c)
+            WITH hashindex_candidate AS MATERIALIZED (SELECT %s FROM hashindex.%I($1, $2, $3%s) c)
             SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given,
-                (pg_catalog.array_agg(%s ORDER BY r.distance, %s))[:$5] AS ids,
-                (pg_catalog.array_agg(r.distance ORDER BY r.distance, %s))[:$5] AS distances
+                (pg_catalog.array_agg(%s ORDER BY r.distance, %s))[:$4] AS ids,
+                (pg_catalog.array_agg(r.distance ORDER BY r.distance, %s))[:$4] AS distances
             FROM (
                 SELECT %s, %s %s $1::%s AS distance
                 FROM %s
@@ -167,7 +167,7 @@ BEGIN
             ) r
             WHERE %s$statement$,
             hashindex._columns_of('c', hashindex._answer_keys(i), kept_keys), 'candidates_' || i.name,
-            CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $6::%s', hashindex._tenant_type(i)) END,
+            CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $5::%s', hashindex._tenant_type(i)) END,
             hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys), hashindex._columns_of('r', kept_keys),
             hashindex._columns_of(base, i.key_columns, kept_keys), vector, hashindex._distance_operator(i.metric), hashindex._vector_type(base::regclass, i.column_name),
             base,
@@ -183,7 +183,7 @@ BEGIN
         );
         LOOP
             path := set_config('search_path', filter_path, true);
-            EXECUTE statement INTO found USING checked, least(n, 2147483647)::integer, lists, query_code, k, wanted_tenant;
+            EXECUTE statement INTO found USING checked, least(n, 2147483647)::integer, lists, k, wanted_tenant;
             path := pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
             -- The next batch would take most of the table, which costs more than reading all of it.
@@ -224,22 +224,6 @@ EXCEPTION WHEN data_exception THEN
 END
 $$;
 
--- The code of a query; an error, SQLSTATE 42X04, unless the index has the model that made it. Python encodes the query before this
--- statement reads the index, which may have been swapped to another model in between.
-CREATE OR REPLACE FUNCTION hashindex._code_by_model(index_name text, model_id bigint, query_code bit varying)
-RETURNS bit varying
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM hashindex.index i WHERE i.name = index_name AND i.model_id = _code_by_model.model_id) THEN
-        RAISE EXCEPTION 'the code of the query was made by a model that index "%" no longer has', index_name
-            USING ERRCODE = '42X04', HINT = 'Encode the query again, with the model that the index has now.';
-    END IF;
-    RETURN query_code;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
     -- A vector or halfvec, an array of numbers, or text.
@@ -249,7 +233,6 @@ CREATE OR REPLACE FUNCTION hashindex.search(
     probes integer DEFAULT NULL,
     where_equals jsonb DEFAULT NULL,
     filter text DEFAULT NULL,
-    query_code bit varying DEFAULT NULL,
     -- A default is evaluated in the caller's statement, before this function sets its own path.
     caller_path text DEFAULT current_setting('search_path')
 )
@@ -267,20 +250,20 @@ DECLARE
 BEGIN
     IF tenant IS NULL AND (filter IS NOT NULL OR where_equals <> '{}') THEN
         RETURN QUERY SELECT f.id, f.distance
-        FROM hashindex._filtered_search(i, query::{ext}.vector, k, candidates, probes, query_code, filter, where_equals, caller_path) f;
+        FROM hashindex._filtered_search(i, query::{ext}.vector, k, candidates, probes, filter, where_equals, caller_path) f;
     ELSE
         RETURN QUERY EXECUTE format(
-            'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5%s) s',
+            'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4%s) s',
             hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
-            CASE WHEN tenant IS NOT NULL THEN format(', tenant => $6::%s', hashindex._tenant_type(i)) END
+            CASE WHEN tenant IS NOT NULL THEN format(', tenant => $5::%s', hashindex._tenant_type(i)) END
         )
-        USING query, k, candidates, probes, query_code, tenant;
+        USING query, k, candidates, probes, tenant;
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.search(text, anycompatible, integer, integer, integer, jsonb, text, bit varying, text) IS
-    'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}; query_code is the query''s code, where Python evaluates the model';
+COMMENT ON FUNCTION hashindex.search(text, anycompatible, integer, integer, integer, jsonb, text, text) IS
+    'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}';
 
 -- One filter made of SQL text and of columns that are to equal values.
 CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, filter text, where_equals jsonb, caller_path text) RETURNS text

@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION hashindex.hybrid(
     filter text DEFAULT NULL,
     vector_weight double precision DEFAULT 0.5,
     depth integer DEFAULT NULL,
-    query_code bit varying DEFAULT NULL,
     -- Defaults are evaluated in the caller's statement, before this function sets its own path.
     configuration regconfig DEFAULT get_current_ts_config(),
     caller_path text DEFAULT current_setting('search_path')
@@ -52,7 +51,7 @@ BEGIN
             USING ERRCODE = 'datatype_mismatch', HINT = 'Name a column of text or of type tsvector.';
     END IF;
     SELECT array_agg(s.id ORDER BY s.distance, s.id) AS ids, array_agg(s.distance ORDER BY s.distance, s.id) AS distances INTO near
-    FROM hashindex.search(index_name, query, depth, filter => filter, query_code => query_code, caller_path => caller_path) s;
+    FROM hashindex.search(index_name, query, depth, filter => filter, caller_path => caller_path) s;
     IF numnode(asked) > 0 THEN
         -- The expression of an index USING gin (to_tsvector('english', column)).
         document := format('%s.%I', base, text_column);
@@ -92,5 +91,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.hybrid(text, anycompatible, text, text, integer, text, double precision, integer, bit varying, regconfig, text) IS
+COMMENT ON FUNCTION hashindex.hybrid(text, anycompatible, text, text, integer, text, double precision, integer, regconfig, text) IS
     'rows near to a vector or holding words, by reciprocal rank fusion: score = weight / (60 + place) summed over both lists';

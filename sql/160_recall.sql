@@ -32,11 +32,6 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
     found double precision;
-    -- If SQL cannot encode, only rows that have a code serve as queries.
-    code text := CASE
-        WHEN NOT hashindex._encoded_in_python(i) THEN NULL
-        ELSE hashindex._fill('(SELECT c.code FROM {code_table} c WHERE {same b.key c.id})', hashindex._name_parts(i))
-    END;
 BEGIN
     IF k IS NULL OR k NOT BETWEEN 1 AND 1000000 THEN
         PERFORM hashindex._refuse('k', k, '1 to 1000000');
@@ -47,20 +42,20 @@ BEGIN
     EXECUTE format(
         $recall$
         SELECT sum(f.found)::double precision / nullif(sum(e.wanted), 0) FROM (
-            SELECT %s AS id, b.%I::{ext}.vector AS query, %s::bit varying AS code
-            FROM %s b WHERE b.%I IS NOT NULL%s ORDER BY random() LIMIT $4
+            SELECT %s AS id, b.%I::{ext}.vector AS query
+            FROM %s b WHERE b.%I IS NOT NULL ORDER BY random() LIMIT $4
         ) r CROSS JOIN LATERAL (
             SELECT max(x.distance) AS worst, count(*) AS wanted FROM (
                 SELECT x.distance FROM hashindex.exact_search($1, r.query, $2 + 1) x WHERE x.id <> r.id ORDER BY x.distance LIMIT $2
             ) x
         ) e CROSS JOIN LATERAL (
             SELECT count(*) AS found FROM (
-                SELECT s.distance FROM hashindex.search($1, r.query, $2 + 1, $3, query_code => r.code%s) s
+                SELECT s.distance FROM hashindex.search($1, r.query, $2 + 1, $3%s) s
                 WHERE s.id <> r.id ORDER BY s.distance LIMIT $2
             ) s WHERE s.distance <= e.worst
         ) f$recall$,
-        hashindex._key_text('b', i.key_columns), i.column_name, coalesce(code, 'NULL'),
-        format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, ' AND ' || code || ' IS NOT NULL',
+        hashindex._key_text('b', i.key_columns), i.column_name,
+        format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
         CASE WHEN i.tenant_column IS NOT NULL THEN ', filter => ''true''' END
     ) INTO found USING index_name, k, candidates, sample;
     IF found IS NULL THEN

@@ -240,9 +240,7 @@ BEGIN
                          ELSE 'searches are exact, since the index is not yet encoded' END) END
             || CASE WHEN hides THEN '; row security hides rows from you' ELSE '' END
             || CASE WHEN missing > 0 AND hashindex._is_at_work('encode', i.name) THEN '; they are being encoded' ELSE '' END,
-        CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || i.name || CASE WHEN m.network ->> 'kind' = 'rows'
-            THEN '; rows that the model was not trained on get no code: train a new version with them, and swap to it' ELSE '' END END
-        FROM hashindex.model m WHERE m.id = i.model_id
+        CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || i.name END
     UNION ALL
     SELECT 'codes_without_row', CASE WHEN strays > 0 THEN 'warning' ELSE 'ok' END, strays,
         CASE WHEN strays IS NULL THEN 'not checked: row security hides rows from you'

@@ -79,7 +79,6 @@ _OURS: dict[str, type[HashIndexError]] = {
     "42X01": UnknownModelError,
     "42X02": UnknownIndexError,
     "42X03": MissingExtensionError,
-    "42X04": DatabaseStateError,
     "0AX01": OldServerError,
 }
 

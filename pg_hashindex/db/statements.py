@@ -1,14 +1,8 @@
 """Statements, run in one way: with parameters ``$1``, ``$2``, ..., whose rows are tuples.
 
 What an async connection does too is written once, as `Steps`: a generator that never waits itself.
-It yields what it wants done to `run` or `run_async`, which do it and send the result back:
-
-- a `Statement`: the driver executes it on its connection, and sends its rows; an empty list where
-  it returns none. In a pipeline the driver waits for the results first;
-- a function without arguments, which computes for long: the driver calls it, `run_async` in a
-  thread so that other tasks run, and sends its result;
-- other `Steps`: the driver runs them to their end, and sends what they return. `run_async` lets one
-  task of a connection at a time in, so that two tasks do not load the same model.
+It yields each `Statement` to `run` or `run_async`, which execute it on their connection and send
+back its rows; an empty list where it returns none. In a pipeline they wait for the results first.
 
 An error of a step is raised inside the generator, at its ``yield``, where it may be handled; what
 the generator does not handle reaches the caller of the driver. What the generator returns is what
@@ -21,11 +15,9 @@ So ``rows = yield Statement("SELECT $1", [7])`` reads the same on both kinds of 
     await run_async(connection, steps)  # psycopg.AsyncConnection
 """
 
-import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
@@ -112,12 +104,8 @@ class Statement:
     times: bool = False
 
 
-#: Statements, whose rows are sent back; functions that compute, whose results are; and other steps,
-#: which no second task of an async connection runs at the same time.
-Steps: TypeAlias = Generator["Statement | Callable[[], Any] | Steps[Any]", Any, Result]
-
-
-_alone: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
+#: Statements, whose rows are sent back.
+Steps: TypeAlias = Generator[Statement, Any, Result]
 
 
 def run(connection: _Connection, steps: Steps[Result]) -> Result:
@@ -126,16 +114,12 @@ def run(connection: _Connection, steps: Steps[Result]) -> Result:
         step = next(steps)
         while True:
             try:
-                found: Any
-                if isinstance(step, Statement):
-                    cursor = psycopg.RawCursor(connection, row_factory=step.rows)
-                    if step.times:
-                        keep_times(cursor)
-                    cursor.execute(step.text, step.values, prepare=step.prepare, binary=step.binary)
-                    _receive(connection)
-                    found = cursor.fetchall() if cursor.description else []
-                else:
-                    found = run(connection, step) if isinstance(step, Generator) else step()
+                cursor = psycopg.RawCursor(connection, row_factory=step.rows)
+                if step.times:
+                    keep_times(cursor)
+                cursor.execute(step.text, step.values, prepare=step.prepare, binary=step.binary)
+                _receive(connection)
+                found = cursor.fetchall() if cursor.description else []
             except BaseException as error:
                 step = steps.throw(error)
             else:
@@ -146,28 +130,21 @@ def run(connection: _Connection, steps: Steps[Result]) -> Result:
 
 
 async def run_async(connection: psycopg.AsyncConnection[Any], steps: Steps[Result]) -> Result:
-    """Run steps as `run` does; functions run in another thread."""
+    """Run the statements of some steps as `run` does."""
     try:
         step = next(steps)
         while True:
             try:
-                found: Any
-                if isinstance(step, Statement):
-                    cursor = psycopg.AsyncRawCursor(connection, row_factory=step.rows)
-                    if step.times:
-                        keep_times(cursor)
-                    await cursor.execute(
-                        step.text, step.values, prepare=step.prepare, binary=step.binary
-                    )
-                    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
-                        async with connection.pipeline() as pipeline:
-                            await pipeline.sync()
-                    found = await cursor.fetchall() if cursor.description else []
-                elif isinstance(step, Generator):
-                    async with _alone.setdefault(connection, asyncio.Lock()):
-                        found = await run_async(connection, step)
-                else:
-                    found = await asyncio.to_thread(step)
+                cursor = psycopg.AsyncRawCursor(connection, row_factory=step.rows)
+                if step.times:
+                    keep_times(cursor)
+                await cursor.execute(
+                    step.text, step.values, prepare=step.prepare, binary=step.binary
+                )
+                if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+                    async with connection.pipeline() as pipeline:
+                        await pipeline.sync()
+                found = await cursor.fetchall() if cursor.description else []
             except BaseException as error:
                 step = steps.throw(error)
             else:

@@ -68,9 +68,9 @@ def encode(
         index.reporting_drops(),
     ):
         landmarks = waits_for_landmarks(index)
-        # Building landmarks reads every row, and encodes it if SQL can. A rebalance that was cut
-        # off has rows that have their codes.
-        coded_by_build = landmarks and index.encoded_in == "sql" and index.landmarks is None
+        # Building landmarks reads every row, and encodes it. A rebalance that was cut off has rows
+        # that have their codes.
+        coded_by_build = landmarks and index.landmarks is None
         written = 0 if coded_by_build else _encode_missing(index, throttle, batch_rows)
         built = _build_landmarks(index, throttle, most_memory, most_jobs)
         if landmarks:
@@ -151,8 +151,5 @@ def rebalance(
                 before = build.count_landmarks()
                 rows = build.run()
                 rebalanced = Rebalanced(rows or 0, before, build.count_landmarks())
-        if index.encoded_in == "python":
-            # Rows that were written meanwhile have no code, since triggers cannot make it.
-            _encode_missing(read_row(index.connection, index.name), Throttle(None))
         index.warn_of_long_tenants()
         return rebalanced

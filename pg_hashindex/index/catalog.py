@@ -36,9 +36,7 @@ from ..errors import (
 )
 from ..models import store
 from ..models.model import Metric, Model
-from ..models.network import NetworkKind
 from ..models.quantization import Ranking
-from ..models.store import EvaluatedIn
 
 Access = Literal["scan", "landmarks"]
 #: The state of the codes beside those in use, while or after the model is swapped.
@@ -173,7 +171,6 @@ class IndexRow:
     encoded: bool
     tenant_column: str | None
     tenant_type: str | None
-    network: NetworkKind | None
     #: All options, by their names, as creation takes them.
     options: dict[str, Any]
     #: An owner of the table who is not trusted, and why that matters.
@@ -192,11 +189,6 @@ class IndexRow:
     def candidates_for(self, k: int) -> int:
         """Return how many candidates a search for k answers keeps if it names no number."""
         return max(min(self.candidates * max(k, 10) // 10, 2**31 - 2), k)
-
-    @property
-    def encoded_in(self) -> EvaluatedIn:
-        """The maker of codes: triggers ("sql"), or `HashIndex.encode` alone ("python")."""
-        return "sql" if self.network is None else "python"
 
     @property
     def model_name(self) -> str:
@@ -298,34 +290,10 @@ class IndexRow:
             f"{self.schema_name}.{self.table_name}",
         )
 
-    @property
-    def code_of_row(self) -> sql.Composed:
-        """SQL for the code of a row of the searched table, which is called b; NULL without one."""
-        # By the index's name, since a build gives it another table of codes.
-        return sql.SQL("hashindex.code_of({}, {})").format(
-            sql.Literal(self.name), self.names["key_text"]
-        )
-
     @cached_property
     def loaded_model(self) -> Model:
         """The index's model, read from the database once: neither ever changes."""
         return store.load(self.connection, self.model_name)
-
-    def model_steps(self) -> Steps[Model]:
-        """Read `loaded_model` if it was not read yet."""
-        if "loaded_model" not in vars(self):
-            vars(self)["loaded_model"] = yield from store.load_steps(self.model_name)
-        return self.loaded_model
-
-    def after(self, before: "IndexRow | None") -> "IndexRow":
-        """Return this row, with the loaded model of the row before if the model is the same."""
-        if before is None or before.model_id != self.model_id:
-            return self
-        if before == self:
-            return before
-        if "loaded_model" in vars(before):
-            vars(self)["loaded_model"] = before.loaded_model
-        return self
 
     @property
     def is_current(self) -> sql.Composed:

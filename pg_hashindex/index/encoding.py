@@ -6,14 +6,8 @@ the codes by one INSERT, with keys and codes as arrays.
 
 This is why it is safe beside writers:
 
-- The triggers exist before the first batch. If they encode, rows that are written later have their
-  codes already, and our INSERT skips such rows.
-- If Python evaluates the model, triggers only delete codes, and only the encoder writes new ones. A
-  code of the old vector, written after the row's vector changed, would be wrong for good. So the
-  encoder also reads each row's ``xmin``, the transaction that wrote this version of the row, and
-  the INSERT writes a code only if xmin is unchanged, under a lock on the row. An update that
-  committed before the lock has another xmin. A later update waits for the lock, and its trigger
-  then deletes our code; if its snapshot is too old to see the code, the trigger fails.
+- The triggers exist before the first batch. Rows that are written later have their codes already,
+  and our INSERT skips such rows.
 - A row may be deleted, or its vector set to NULL, after its batch was read. The INSERT therefore
   locks the rows against writers while it writes their codes, and leaves out rows that are gone.
 - The INSERT never waits for a writer (SKIP LOCKED), so it cannot deadlock. The next pass finds the
@@ -22,9 +16,6 @@ This is why it is safe beside writers:
   written only if it is still the same index.
 - Batches commit without waiting for the disk. A crash may lose some, which leaves rows without
   codes, as if they had not been reached. The last transaction waits until all are on disk.
-
-A model that knows only its training rows has no codes for others. These stay without codes. A model
-with learned codes gives them to rows that training knew; triggers hash all rows.
 """
 
 import time
@@ -50,14 +41,6 @@ from .catalog import FIRST_MISSING, IndexRow
 
 # More rows could exceed a gigabyte, the limit of a statement's parameters.
 _MOST_BATCH_ROWS = 100_000
-
-# A network may take 30 ms a row or 30 us: batches start small, and grow until they take about two
-# seconds.
-_FIRST_NETWORK_ROWS = 32
-_NETWORK_SECONDS = 2.0
-
-# The most passes, since writers may change rows as fast as they are encoded.
-_MOST_PASSES = 10
 
 # Pages read to estimate how many rows have to be encoded, in tables with more than twice as many.
 _COUNTED_PAGES = 1000
@@ -98,7 +81,7 @@ class _Progress(NamedTuple):
     """The result of a batch: numbers of rows, and the key of the first one left out, if any."""
 
     written: int
-    unknown: int
+    too_large: int
     left_over: str | None
 
 
@@ -112,17 +95,12 @@ class _Encoder:
         self.connection = index.connection
         index.check_current()
         self.model = index.loaded_model
-        self.most_rows = rows_of_batch(index.dimension)
+        self.batch_rows = rows_of_batch(index.dimension)
         if batch_rows is not None:
-            self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)
-        self.most_rows = throttle.batch_size(self.most_rows)
-        self.adapts = batch_rows is None and index.network == "torch"
-        self.batch_rows = (
-            min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
-        )
+            self.batch_rows = min(batch_rows, _MOST_BATCH_ROWS)
+        self.batch_rows = throttle.batch_size(self.batch_rows)
         # Keys of rows that are too large for the model, in the order in which they were met.
         self._left_out: dict[str, None] = {}
-        in_sql = index.encoded_in == "sql"
         codes = sql.Identifier("hashindex", index.code_table)
         start = index.key.from_text(sql.SQL("$1::text"))
         later = sql.SQL("(SELECT {ids} FROM {codes} WHERE ({ids}) >= ({start}))").format(
@@ -131,10 +109,8 @@ class _Encoder:
         self.names = index.names_with_codes(codes) | {
             "start": start,
             "has_no_code_from_start": index.has_no_code(later),
-            "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "most": sql.SQL("1"),
-            "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
             "tenant_target": sql.SQL("" if index.tenant_column is None else ", tenant"),
             "tenant_value": sql.SQL("" if index.tenant_column is None else ", b.{}").format(
                 sql.Identifier(index.tenant_column or "")
@@ -142,7 +118,7 @@ class _Encoder:
         }
 
     def run(self) -> int:
-        written, passes = 0, 0
+        written = 0
         stuck_since = time.monotonic()
         start = self._first_missing()
         missing = 0
@@ -151,19 +127,16 @@ class _Encoder:
             missing = self._count_missing(exactly=is_shown())
             self.work.expect(missing)
         with Progress("encoding", missing, work=self.work) as bar:
-            while start is not None and passes < _MOST_PASSES:
+            while start is not None:
                 before, left_over = written, None
                 for batch in self._pass(start):
                     written += batch.written
                     left_over = left_over or batch.left_over
-                    done = batch.written + (0 if passes else batch.unknown)
-                    bar.update(done)
-                if self.index.encoded_in == "sql" and (written > before or not self._left_out):
+                    bar.update(batch.written + batch.too_large)
+                if written > before or not self._left_out:
                     # There may be new rows without a code. Those that
                     # are too large are among them, so a pass that wrote nothing is the last.
                     left_over = self._first_missing()
-                elif written > before:
-                    passes += 1
                 start = left_over
                 if written > before:
                     stuck_since = time.monotonic()
@@ -201,50 +174,38 @@ class _Encoder:
             return self.index.waiting()
 
     def _stuck(self, row: str, written: int) -> DatabaseStateError:
-        what = "locked by another transaction"
-        if self.index.encoded_in == "python":
-            what = "locked or changed by other transactions"
         return DatabaseStateError(
-            f"row {row} of {self.index.qualified_table} has been {what} for {_PATIENCE:.0f} s; "
-            f"{written} codes were written, run the encoding again when they have ended"
+            f"row {row} of {self.index.qualified_table} has been locked by another transaction for "
+            f"{_PATIENCE:.0f} s; {written} codes were written, run the encoding again when it has "
+            "ended"
         )
 
     def _pass(self, start: str) -> Iterator[_Progress]:
         """Walk over the table once from a key on."""
         comparison = ">="
         while True:
-            asked, began = self.batch_rows, time.monotonic()
             with self._transaction():
                 batch = read_batch(
                     self.connection,
                     self._query(_ROWS, comparison=sql.SQL(comparison)),
-                    [start, asked],
-                    rows=asked,
+                    [start, self.batch_rows],
+                    rows=self.batch_rows,
                     dimension=self.model.dimension,
                     table=self.index.qualified_table,
                 )
             if len(batch):
-                known = self._known(batch)
+                taken = batch
                 try:
-                    written = self._write(known) if len(known) else 0
+                    written = self._write(taken)
                 except TooLargeError:
-                    known = self._leave_out_large(known)
-                    written = self._write(known) if len(known) else 0
-                left_over = known.ids[0] if written < len(known) else None
-                yield _Progress(written, len(batch) - len(known), left_over)
-            if len(batch) < asked:
+                    taken = self._leave_out_large(batch)
+                    written = self._write(taken) if len(taken) else 0
+                left_over = taken.ids[0] if written < len(taken) else None
+                yield _Progress(written, len(batch) - len(taken), left_over)
+            if len(batch) < self.batch_rows:
                 return
-            if self.adapts:
-                wanted = asked * _NETWORK_SECONDS / max(time.monotonic() - began, 1e-3)
-                self.batch_rows = max(1, min(int(wanted), 4 * asked, self.most_rows))
             self.throttle.wait(len(batch), self.work.advance)
             start, comparison = batch.ids[-1], ">"
-
-    def _known(self, batch: RowBatch) -> RowBatch:
-        """Leave out the rows that the model has no code for."""
-        if self.model.network is None or self.model.network.kind != "rows":
-            return batch
-        return batch.select(self.model.network.knows(batch.vectors))
 
     def _leave_out_large(self, batch: RowBatch) -> RowBatch:
         _, taken = self.model.project_taken(batch.vectors)
@@ -253,10 +214,9 @@ class _Encoder:
 
     def _write(self, batch: RowBatch) -> int:
         """Compute and write the codes of a batch; return how many were written."""
-        codes = CodeArray(self.model.row_codes(batch.vectors), self.model.n_bits)
-        versions = batch.versions if self.index.encoded_in == "python" else None
+        codes = CodeArray(self.model.encode(batch.vectors), self.model.n_bits)
         with self._transaction():
-            written: int = self._execute(_WRITE, [batch.ids, versions, codes]).rowcount
+            written: int = self._execute(_WRITE, [batch.ids, codes]).rowcount
             if not written:
                 self.index.check_current()
             else:

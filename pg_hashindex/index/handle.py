@@ -83,9 +83,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
     ) -> Self:
         """Create an index: codes, triggers and a search function, in one transaction.
 
-        Triggers encode rows that are written from now on; `encode` encodes the existing rows. If
-        the model has a network, which only Python evaluates, the triggers only delete codes of
-        changed rows, and `encode` has to be called for new and changed rows too.
+        Triggers encode rows that are written from now on; `encode` encodes the existing rows. A
+        model that only Python evaluates is refused.
 
         Parameters
         ----------
@@ -140,13 +139,13 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         MissingRightsError
             If an owner of its table is not trusted.
         """
-        self._row = read_row(self.connection, self.name).after(self._row)
+        self._row = read_row(self.connection, self.name)
         return self._row
 
     @property
     def metadata(self) -> IndexRow:
         """The index's row in the catalog, for what does not read its table."""
-        self._row = read_row(self.connection, self.name, to_read=False).after(self._row)
+        self._row = read_row(self.connection, self.name, to_read=False)
         return self._row
 
     def __getattr__(self, name: str) -> Any:
@@ -182,14 +181,12 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """Encode every row that has a vector but no code; then build the access path.
 
         Each batch is committed, so an interrupted run can be continued; writers do not wait. Needs
-        a connection that is not inside a transaction. If the model knows only its training rows,
-        other rows stay without a code; `waiting` counts them.
+        a connection that is not inside a transaction.
 
         Parameters
         ----------
         batch_rows
-            Rows of a batch, 100,000 at most. By default 10,000, fewer if vectors are long; with a
-            neural network, as many as it encodes in about two seconds.
+            Rows of a batch, 100,000 at most. By default 10,000, fewer if vectors are long.
         rows_per_second
             The most rows to encode, or to read for landmarks, in a second; no limit by default.
             PostgreSQL builds its own indexes at full speed.
@@ -199,14 +196,14 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         jobs
             How many processes read rows for landmarks, each with a connection; the result is the
             same. By default as many as the process may use cores, 4 at most; one for fewer than
-            100,000 rows. It is always one on tables with row security, with a model that
-            Python evaluates, and with ``rows_per_second``. With a `FewerJobsWarning`
+            100,000 rows. It is always one on tables with row security, and with
+            ``rows_per_second``. With a `FewerJobsWarning`
             there are fewer, if memory or the server allows no more.
 
         Returns
         -------
         int
-            Codes written. If landmarks are built and SQL evaluates the model, all rows are encoded.
+            Codes written. If landmarks are built, all rows are encoded.
 
         Raises
         ------

@@ -7,12 +7,9 @@ driver, ``run`` or ``run_async``. These steps yield, in this order, and are sent
 
 1. statements of `row_steps`, if the index's row of the catalog is not kept or too old
    (`_Question.needs_fresh_row`): the rows of the catalog;
-2. `_Question.row_statement`, in a search by a row's key: the key, vector and code of that row;
+2. `_Question.row_statement`, in a search by a row's key: the key and vector of that row;
    `_Question.at` makes a question with this vector of it;
-3. if Python evaluates the model and the code is not known: the steps that load the model, and are
-   sent it once it is there, then the function `_Question.encoded`, which is sent back the question
-   with the code of its vector;
-4. the question's ``statement``, the one round trip of most searches: the rows of the answer, which
+3. the question's ``statement``, the one round trip of most searches: the rows of the answer, which
    the question's ``hits`` turns into objects.
 
 If a statement fails and the connection is still usable, the steps read the catalog again. If the
@@ -24,22 +21,19 @@ import json
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 import psycopg
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import Bit, HalfVector, Vector
+from pgvector import HalfVector, Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from ..db.server_errors import translated_errors
 from ..db.statements import Statement, Steps, check_text
 from ..errors import HashIndexError, InvalidInputError
-from ..models import codes
-from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
 from .catalog import IndexRow, row_steps
 from .filter_text import conjuncts, filter_text, tenant_in
@@ -118,31 +112,21 @@ class _Question:
     like: bool = False
     #: The row's key as the table has it.
     key: Any = None
-    #: The query's code, if Python evaluates the index's model.
-    code: Bit | None = None
 
     def needs_fresh_row(self, row: IndexRow) -> bool:
         """Whether to read the index's row again before the search, and not only when it fails.
 
-        After a swap, a code that Python made by the old model is refused, and that aborts a
-        transaction. An index that was not yet encoded may be by now.
+        An index that was not yet encoded may be by now.
         """
-        connection = row.connection
-        idle = connection.info.transaction_status == TransactionStatus.IDLE
-        return (
-            self.like
-            or not row.encoded
-            or (row.encoded_in == "python" and not (idle and connection.autocommit))
-        )
+        return self.like or not row.encoded
 
     def row_statement(self, row: IndexRow) -> _Query:
-        """Write the statement that reads the row's key, vector and code."""
+        """Write the statement that reads the row's key and vector."""
         query = sql.SQL(
-            "SELECT {shown}, b.{column}, {code}::text FROM {table} b WHERE ({key}) = ({like})"
+            "SELECT {shown}, b.{column} FROM {table} b WHERE ({key}) = ({like})"
         ).format(
             shown=row.key.shown(row.key.parts("b")),
-            # Not every reader may read codes.
-            **row.names | {"code": row.code_of_row if row.encoded_in == "python" else sql.NULL},
+            **row.names,
             like=row.key.from_text(sql.SQL("$1::text")),
         )
         return query, [row.key.written(self.row_id)]
@@ -152,48 +136,16 @@ class _Question:
 
         A row that does not exist, or has no vector, is refused.
         """
-        if not found or found[0][-2] is None:
+        if not found or found[0][-1] is None:
             raise InvalidInputError(
                 f"{row.qualified_table} has no row with {row.key.name} = {self.row_id} and a vector"
             )
-        *key, vector, code = found[0]
-        return replace(
-            self,
-            query=as_vector(vector),
-            key=row.key.read(key),
-            code=None if code is None else Bit(code),
-        )
-
-    def wants_code(self, row: IndexRow) -> bool:
-        """Whether `encoded` has to compute the code of the query."""
-        return row.encoded_in == "python" and self.code is None
-
-    def encoded(self, row: IndexRow, model: Model) -> Self:
-        """Return the same search, with the code of its vector.
-
-        A model that knows only its training rows refuses other queries.
-        """
-        vector = as_query(self.query, row.dimension).to_numpy()[None]
-        if model.network is not None and not model.network.knows(vector).all():
-            raise InvalidInputError(
-                f"index {row.name!r} has no code for this query: model {row.model!r} has "
-                "codes only of the rows that it was trained on, and the query is not one of them; "
-                "search for the neighbours of a row that has a code, or index with a model that "
-                "hashes new vectors"
-            )
-        return replace(self, code=codes.to_postgres(model.encode(vector), model.n_bits)[0])
+        *key, vector = found[0]
+        return replace(self, query=as_vector(vector), key=row.key.read(key))
 
     def _others(self, hits: list[Hit]) -> list[Hit]:
         """Leave out the row that is searched for itself; its key may be NaN."""
         return [hit for hit in hits if not self.like or str(hit.id) != str(self.key)]
-
-    def _code(self, row: IndexRow, params: list[Any]) -> sql.SQL:
-        """Write SQL for the query's code, and add its parameters."""
-        if row.encoded_in == "sql":
-            return sql.SQL("NULL")
-        first = len(params) + 1
-        params += [row.name, row.model_id, self.code]
-        return sql.SQL(f"hashindex._code_by_model(${first}, ${first + 1}, ${first + 2})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,23 +191,21 @@ class Search(_Question):
         params: list[Any] = [vector, k, candidates, probes]
         if named_tenant is not None:
             params += [named_tenant, restriction]
-            call = sql.SQL("hashindex.{}($1, $2, $3, $4, {}, $6, tenant => $5::text::{})").format(
-                sql.Identifier(f"search_{row.name}"),
-                self._code(row, params),
-                sql.SQL(row.tenant_type or ""),
+            call = sql.SQL("hashindex.{}($1, $2, $3, $4, $6, tenant => $5::text::{})").format(
+                sql.Identifier(f"search_{row.name}"), sql.SQL(row.tenant_type or "")
             )
             query = _answers(row, call)
         elif restriction is None and equalities is None:
-            call = sql.SQL("hashindex.{}($1, $2, $3, $4, {})").format(
-                sql.Identifier(f"search_{row.name}"), self._code(row, params)
+            call = sql.SQL("hashindex.{}($1, $2, $3, $4)").format(
+                sql.Identifier(f"search_{row.name}")
             )
             query = _answers(row, call)
         else:
             params += [row.name, restriction, equalities]
             query = sql.SQL(
                 "SELECT {}, distance FROM hashindex.search("
-                "$5, $1, $2, $3, $4, filter => $6, where_equals => $7::jsonb, query_code => {})"
-            ).format(row.key.shown_from_text(sql.Identifier("id")), self._code(row, params))
+                "$5, $1, $2, $3, $4, filter => $6, where_equals => $7::jsonb)"
+            ).format(row.key.shown_from_text(sql.Identifier("id")))
         return query, params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
@@ -283,9 +233,7 @@ class Within(_Question):
                 f"radius is {bits}; it must be 0 to {row.n_bits}, the bits of a code"
             )
         params: list[Any] = [vector, bits]
-        call = sql.SQL("hashindex.{}($1, $2, {}").format(
-            sql.Identifier(f"within_{row.name}"), self._code(row, params)
-        )
+        call = sql.SQL("hashindex.{}($1, $2").format(sql.Identifier(f"within_{row.name}"))
         if (tenant := _tenant_text(row, self.tenant)) is not None:
             params.append(tenant)
             call += sql.SQL(f", tenant => ${len(params)}::text::{row.tenant_type}")
@@ -325,13 +273,12 @@ class Hybrid(_Question):
             as_optional_count("depth", self.depth),
         ]
         query = "SELECT {}, score, distance, word_rank FROM hashindex.hybrid($1, $2, $3, $4, "
-        query += "$5, $6, $7, $8, query_code => {}"
-        code = self._code(row, params)
+        query += "$5, $6, $7, $8"
         if self.configuration is not None:
             params.append(self.configuration)
             query += f", configuration => ${len(params)}::text::regconfig"
         key = row.key.shown_from_text(sql.Identifier("id"))
-        return sql.SQL(query + ")").format(key, code), params
+        return sql.SQL(query + ")").format(key), params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[HybridHit]:
         """Read the answers."""
@@ -380,8 +327,7 @@ class Searches(Generic[Hits, HybridHits]):
     _row: IndexRow | None
 
     def _row_steps(self) -> Steps[IndexRow]:
-        found = yield from row_steps(self.connection, self.name)
-        self._row = found.after(self._row)
+        self._row = yield from row_steps(self.connection, self.name)
         return self._row
 
     def _search_steps(self, asked: Search | Within | Hybrid) -> Steps[Any]:
@@ -400,9 +346,6 @@ class Searches(Generic[Hits, HybridHits]):
                         # Not prepared: the column may be given another type.
                         found = Statement(*asked.row_statement(row), binary=True, times=times)
                         ready = asked.at(row, (yield found))
-                    if ready.wants_code(row):
-                        model = yield row.model_steps()
-                        ready = yield partial(ready.encoded, row, model)
                     query = Statement(*ready.statement(row), binary=True, prepare=True, times=times)
                     return ready.hits(row, (yield query))
             except HashIndexError as error:
@@ -417,9 +360,6 @@ class Searches(Generic[Hits, HybridHits]):
         self, query: ArrayLike | Vector, k: int = 10, **options: Unpack[SearchOptions]
     ) -> Hits:
         """Find the nearest rows: candidates by code, then the exact distance.
-
-        If Python evaluates the index's model, the query's code is computed here; the first search
-        reads the model.
 
         Parameters
         ----------
@@ -450,8 +390,7 @@ class Searches(Generic[Hits, HybridHits]):
         Raises
         ------
         InvalidInputError
-            If the query, k, candidates or the filter cannot be used, or the model knows only its
-            training rows and the query is not one of them.
+            If the query, k, candidates or the filter cannot be used.
         UnknownIndexError
             If the index was dropped.
         """
@@ -471,8 +410,7 @@ class Searches(Generic[Hits, HybridHits]):
         Raises
         ------
         InvalidInputError
-            If there is no such row, or it has no vector; else as `search`, except that any row with
-            a code can be searched for.
+            If there is no such row, or it has no vector; else as `search`.
         UnknownIndexError
             If the index was dropped.
         """
@@ -503,8 +441,7 @@ class Searches(Generic[Hits, HybridHits]):
         Raises
         ------
         InvalidInputError
-            If the query or the radius cannot be used, or the model knows only its training rows and
-            the query is not one of them.
+            If the query or the radius cannot be used.
         UnknownIndexError
             If the index was dropped.
         """
@@ -524,7 +461,7 @@ class Searches(Generic[Hits, HybridHits]):
         Raises
         ------
         InvalidInputError
-            If there is no such row, or it has no vector; else as `search_like`.
+            If there is no such row, or it has no vector; else as `within`.
         UnknownIndexError
             If the index was dropped.
         """

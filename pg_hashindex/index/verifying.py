@@ -17,7 +17,6 @@ from ..db.progress import Progress
 from ..db.sql_files import query
 from ..db.statements import execute
 from ..db.work import Work
-from ..models import codes
 from ..models.model import Model
 from ..models.quantization import above_cuts
 from .catalog import IndexRow
@@ -123,18 +122,10 @@ class Verifier:
     def _wrong(self, batch: RowBatch) -> NDArray[np.bool_]:
         """Return which codes differ from fresh ones by more than rounding."""
         wrong = np.ones(len(batch), dtype=bool)
-        known = wrong.copy()
-        if self.model.network is not None and len(batch):
-            known = self.model.network.knows(batch.vectors)
-        if not known.any():
-            return wrong
-        projections, taken = self.model.project_taken(batch.vectors[known])
-        known[known] = taken
-        if not known.any():
-            return wrong
-        seen = batch.select(known)
-        stored = [code or "" for code in seen.versions]
-        wrong[known] = differing(self.model, seen.vectors, projections, stored, _ROUNDING)
+        projections, taken = self.model.project_taken(batch.vectors)
+        if taken.any():
+            stored = [code or "" for code in batch.select(taken).versions]
+            wrong[taken] = differing(self.model, projections, stored, _ROUNDING)
         return wrong
 
     def _execute(
@@ -175,17 +166,14 @@ def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:
 
 def differing(
     model: Model,
-    vectors: NDArray[np.floating],
     projections: NDArray[np.floating],
     texts: Sequence[str],
     tolerance: float,
 ) -> NDArray[np.bool_]:
     """Return which codes are wrong, apart from bits that rounding may decide.
 
-    Vectors are (n, dimension), their projections (n, n_projections), and texts n codes as bits.
-    Rounding decides what is nearer to a cut than ``tolerance``, in units of the root mean square of
-    a row's projections. The learned code of a row is as right as the hashed one,
-    which it gets when it is written.
+    Projections are (n, n_projections), and texts n codes as bits. Rounding decides what is nearer
+    to a cut than ``tolerance``, in units of the root mean square of a row's projections.
     """
     stored = as_bits(texts)
     above = above_cuts(projections, model.cuts)
@@ -194,7 +182,4 @@ def differing(
     scale = np.sqrt(np.mean(projections[other].astype(np.float64) ** 2, axis=1, keepdims=True))
     wrong = np.zeros(len(stored), dtype=bool)
     wrong[other] = (differs[other] & (np.abs(above[other]) > tolerance * scale)).any(axis=1)
-    if model.learned is not None and wrong.any():
-        learned = codes.unpack(model.row_codes(vectors[wrong]), model.n_bits)
-        wrong[wrong] = (stored[wrong] != learned).any(axis=1)
     return wrong

@@ -300,9 +300,7 @@ class Model:
             result[block] = codes.pack(quantize(projections, self.cuts))
         return result
 
-    def row_codes(
-        self, X: ArrayLike, projections: NDArray[np.float32] | None = None
-    ) -> NDArray[np.uint8]:
+    def row_codes(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Compute the codes of rows of a table: the learned one if training knew the row.
 
         Rows that training did not know, and all rows of a model without learned codes, have the
@@ -312,8 +310,6 @@ class Model:
         ----------
         X : array-like (n, dimension)
             Rows as they are in the table.
-        projections : float32 (n, n_projections), optional
-            What `project` gives for these rows, if that is known.
 
         Returns
         -------
@@ -325,10 +321,7 @@ class Model:
             As `project`.
         """
         rows = as_rows(X, dimension=self.dimension)
-        if projections is None:
-            result = self.encode(rows)
-        else:
-            result = codes.pack(quantize(projections, self.cuts))
+        result = self.encode(rows)
         if self.learned is not None:
             places, known = self.learned.places(rows)
             result[known] = self.learned.arrays["codes"][places[known]]

@@ -8,7 +8,6 @@ network are its learned codes.
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal, LiteralString
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..db.connection import Connection
 from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
-from ..db.statements import Statement, Steps, check_text, execute, one_row, read_as, run
+from ..db.statements import check_text, execute, one_row, read_as
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .layers import Layer
 from .model import Metric, Model
@@ -35,7 +34,6 @@ __all__ = [
     "drop",
     "list_models",
     "load",
-    "load_steps",
     "save",
     "script",
 ]
@@ -205,22 +203,15 @@ def load(connection: Connection, reference: str) -> Model:
     check_text(_NAME, reference)
     with translated_errors():
         prepare_schema(connection)
-    return run(connection, load_steps(reference))
-
-
-def load_steps(reference: str) -> Steps[Model]:
-    """Read a model on a prepared connection; see `load`."""
-    with translated_errors():
-        (row,) = yield Statement(_MODEL, [reference])
-        layers = yield Statement(_LAYERS, row[:1], binary=True)
+        row = one_row(connection, _MODEL, [reference])
+        layers = execute(connection, _LAYERS, row[:1], binary=True).fetchall()
         data = bytearray()
         # One by one, since they may have hundreds of megabytes. Models never change, so parts may
         # be read in another snapshot than the rest.
-        for (part,) in (yield Statement(_PARTS, row[:1])):
-            for (values,) in (yield Statement(_PART, [row[0], part], binary=True)):
+        for (part,) in execute(connection, _PARTS, row[:1]).fetchall():
+            for (values,) in execute(connection, _PART, [row[0], part], binary=True).fetchall():
                 data += values
-        model: Model = yield partial(_assembled, reference, row, layers, data)
-    return model
+    return _assembled(reference, row, layers, data)
 
 
 def _assembled(

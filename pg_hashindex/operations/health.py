@@ -34,8 +34,6 @@ from ..quality.doctor_findings import Advice
 Status = Literal["ok", "unknown", "warning", "broken"]
 
 _SAMPLE_ROWS = 1_000
-# A network may take 30 ms for each row.
-_NETWORK_SAMPLE_ROWS = 200
 _BLOCK_ROWS = 1_000
 # So near to a cut, rounding may decide. In units of the root mean square of a row's
 # projections.
@@ -205,22 +203,14 @@ class CodeChecks:
         counts: NDArray[np.int64] | int = 0
         for vectors, codes, others in self._blocks():
             coded, wrong = coded + others, wrong + others
-            known = np.ones(len(vectors), dtype=bool)
-            if model.network is not None and model.network.kind == "rows":
-                # The model has no codes for these rows, so nothing can be compared.
-                known = model.network.knows(vectors)
-            vectors = vectors[known]
             projections = model.project(vectors)
             projected += len(projections)
             if model.profile is not None and len(projections):
                 counts = counts + model.profile.counted(projections)
-            kept = [code for code, is_known in zip(codes, known, strict=True) if is_known]
-            has_code = np.array([code is not None for code in kept], dtype=bool)
+            has_code = np.array([code is not None for code in codes], dtype=bool)
             if has_code.any():
-                stored = [code for code in kept if code is not None]
-                differs = differing(
-                    model, vectors[has_code], projections[has_code], stored, _NEAR_EDGE
-                )
+                stored = [code for code in codes if code is not None]
+                differs = differing(model, projections[has_code], stored, _NEAR_EDGE)
                 coded, wrong = coded + len(differs), wrong + int(differs.sum())
         return wrong, coded, projected, counts
 
@@ -228,13 +218,9 @@ class CodeChecks:
         try:
             wrong, coded, projected, counts = self.compare(model)
         except InvalidInputError as error:
-            status: Status = "warning"
-            detail, advice = f"a row cannot be evaluated: {error}", "fix or delete the row"
-            if model.network is not None:
-                # Most likely torch is not installed here.
-                status, detail = "unknown", f"the model cannot be evaluated here: {error}"
+            detail = f"a row cannot be evaluated: {error}"
             return [
-                Finding(name, status, None, detail, advice if status == "warning" else None)
+                Finding(name, "warning", None, detail, "fix or delete the row")
                 for name in ("wrong_codes", "projection_drift")
             ]
         return [
@@ -435,8 +421,7 @@ class CodeChecks:
     def _sampled_ids(self) -> list[str]:
         index = self.index
         column = sql.Identifier(index.column_name).as_string(index.connection)
-        wanted = _NETWORK_SAMPLE_ROWS if index.network == "torch" else _SAMPLE_ROWS
-        values = [index.qualified_table, index.key_columns, f"b.{column} IS NOT NULL", wanted]
+        values = [index.qualified_table, index.key_columns, f"b.{column} IS NOT NULL", _SAMPLE_ROWS]
         ids: list[str] = one_row(index.connection, _SAMPLED_IDS, values)[0]
         return ids
 

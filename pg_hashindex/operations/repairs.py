@@ -308,9 +308,9 @@ class _Repairer:
         gone = retry_while_locked(self.connection, drop_gone, table=index.qualified_table)
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
-        # Triggers keep codes and rows alike, so writes went unseen; a network's codes come later.
-        waits = index.encoded_in == "sql" and index.waiting()
-        unverified = self.full or waits or one_row(self.connection, _UNVERIFIED, [index.name])[0]
+        # Triggers keep codes and rows alike, so writes went unseen.
+        (unverified,) = one_row(self.connection, _UNVERIFIED, [index.name])
+        unverified = self.full or unverified or index.waiting()
         wrong = 0
         if unverified:
             wrong = verifier.verify()
@@ -336,9 +336,7 @@ class _Repairer:
         written = encode(index)
         if written:
             self.done.append(f"encoded {written} rows{who}")
-        if index.encoded_in == "sql" and (
-            without := read_row(self.connection, index.name).waiting()
-        ):
+        if without := read_row(self.connection, index.name).waiting():
             self.left.append(
                 f"{without} rows{who} have no code, since their numbers are too large for the "
                 "model; the warning names them: correct or remove them"

@@ -525,7 +525,7 @@ def _configure(row: IndexRow) -> str:
 
 def _better_codes(row: IndexRow, model: ModelFacts) -> str:
     """Say which ranking or model would find more with the same settings."""
-    if row.ranking == "hamming" and row.encoded_in == "sql":
+    if row.ranking == "hamming":
         return f"rank by the query's projections: {_configure(row)} --ranking asymmetric"
     other = model.method not in (None, METHOD)
     # As `train` has them by default, whatever the method was.

@@ -79,10 +79,6 @@ def score_codes(
         labelled = Labels.read(sample.y, len(X)).labelled
         X, y = X[labelled], sample.y[labelled]
     model = index.loaded_model
-    if model.network is not None and model.network.kind == "rows":
-        # Other rows have no code, and so no place in the ranking.
-        known = model.network.knows(X)
-        X, y = X[known], None if y is None else y[known]
     if len(X) < 20:
         raise InvalidInputError(
             f"{index.qualified_table} has {len(X)} rows "
@@ -108,5 +104,5 @@ def score_codes(
                 compared[query], compared[database], nearest
             )
         }
-    codes = model.row_codes(X[database])
+    codes = model.encode(X[database])
     return score(model, X[query], codes, relevant, measures, labels=labels_of)

@@ -28,8 +28,6 @@ class Evaluation:
         How many queries were searched for.
     exact_p50_ms, exact_p95_ms
         Times of exact search.
-    skipped
-        Queries that were left out, since the index's model has no code for them.
     """
 
     index: str
@@ -38,7 +36,6 @@ class Evaluation:
     points: list[Measured]
     exact_p50_ms: float
     exact_p95_ms: float
-    skipped: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -62,8 +59,7 @@ def evaluate(
     ----------
     queries : int or array-like (n, dimension)
         A number of rows to draw from the table, each left out of its own answers: the same ones
-        each time (`pg_hashindex.quality.queries.draw`). Or other vectors; those that the index's
-        model has no code for are left out and counted.
+        each time (`pg_hashindex.quality.queries.draw`). Or other vectors.
     candidates
         The index's own number is added if the result is saved.
     random_state
@@ -101,8 +97,7 @@ def evaluate(
     exact, points = measuring.run("evaluating", [(index, count) for count in counts])
     if save:
         recall_history.save(index, seed, points)
-    asked, skipped = len(measuring.asked), measuring.skipped
-    return Evaluation(index.name, asked, k, points, *exact, skipped=skipped)
+    return Evaluation(index.name, len(measuring.asked), k, points, *exact)
 
 
 def measure_defaults(
@@ -110,8 +105,7 @@ def measure_defaults(
 ) -> list[Measured]:
     """Measure indexes of one table against each other, each by its own defaults.
 
-    They have the same column and metric, too. Queries that one of them has no code for are left
-    out.
+    They have the same column and metric, too.
     """
     as_count("k", k)
     rows = [index.row for index in indexes]

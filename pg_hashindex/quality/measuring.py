@@ -146,8 +146,6 @@ class Measured:
         As ``name:version``.
     queries
         How many queries were run.
-    skipped
-        How many were left out, since a model has no code for them.
     least_recall
         The lower bound of the recall of other queries; see `Answers.least_recall`.
     """
@@ -163,7 +161,6 @@ class Measured:
     probes: int | None
     k: int
     queries: int
-    skipped: int
     least_recall: float
 
 
@@ -179,8 +176,7 @@ class _Asked(NamedTuple):
 class Measuring:
     """Queries of an index, and the right answers to them.
 
-    Several indexes are of the same table, column and metric; queries that one of them has no code
-    for are left out. k answers are compared.
+    Several indexes are of the same table, column and metric. k answers are compared.
     """
 
     def __init__(self, indexes: Sequence[IndexRow], queries: Sequence[Query], k: int) -> None:
@@ -192,15 +188,7 @@ class Measuring:
                     f"{one}, the other of {other}"
                 )
         self.k = k
-        asked = _resolved(first, queries, {index.tenant_column for index in indexes})
-        known = np.ones(len(asked), dtype=bool)
-        for index in indexes:
-            network = index.loaded_model.network if index.network == "rows" and asked else None
-            if network is not None:
-                known &= network.knows(np.stack([query.vector.to_numpy() for query in asked]))
-        self.asked = [query for query, usable in zip(asked, known, strict=True) if usable]
-        #: Queries that an index has no code for.
-        self.skipped = len(asked) - len(self.asked)
+        self.asked = _resolved(first, queries, {index.tenant_column for index in indexes})
         #: The right answers.
         self.exact = Answers([], [])
         self._index = first
@@ -217,14 +205,8 @@ class Measuring:
         self.asked = self.asked[: len(self.exact.distances)]
         if any(map(len, self.exact.distances)):
             return self.exact.p50_ms, self.exact.p95_ms
-        if self.skipped and not self.asked:
-            raise InvalidInputError(
-                f"none of the {self.skipped} queries has a code by every model: give others, or "
-                "draw some from the table"
-            )
         raise InvalidInputError(
-            f"{self._index.qualified_table} has fewer than two rows with a vector to compare, or "
-            "none with a code to be a query"
+            f"{self._index.qualified_table} has fewer than two rows with a vector to compare"
         )
 
     def measure(
@@ -239,9 +221,6 @@ class Measuring:
 
         ``probes`` are the index's own by default.
         """
-        if index.encoded_in == "python":
-            # Read the row before anything is timed.
-            _ = index.loaded_model
         with translated_errors(table=index.qualified_table):
             answers = ask(
                 lambda query: self._search(index, query, candidates, probes),
@@ -260,7 +239,6 @@ class Measuring:
             probes=index.probes if probes is None else probes,
             k=self.k,
             queries=len(self.asked),
-            skipped=self.skipped,
             least_recall=answers.least_recall(self.exact, self.k),
         )
 
@@ -293,8 +271,6 @@ class Measuring:
             probes=probes,
             **index.everywhere if query.tenant is None else {"tenant": query.tenant},
         )
-        if search.wants_code(index):
-            search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)
         found = cursor.execute(*search.statement(index), prepare=True, binary=True)
         return search.hits(index, found.fetchall())

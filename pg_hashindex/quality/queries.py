@@ -48,7 +48,6 @@ def draw(
     Parameters
     ----------
     index
-        If Python encodes it, only rows with a code are drawn.
     n
         How many rows; all if there are fewer. By cosine, those of zeros are left out of them.
     random_state
@@ -69,13 +68,9 @@ def draw(
     """
     index = index.row
     as_count("queries", n)
-    # If SQL cannot encode, the model may not know a row without a code.
     usable: sql.Composable = sql.SQL("true")
-    if index.encoded_in != "sql":
-        usable = sql.SQL("{} IS NOT NULL").format(index.code_of_row)
     if tenant is not None and index.tenant_column is not None:
-        usable = sql.SQL("{} AND b.{} = {}::{}").format(
-            usable,
+        usable = sql.SQL("b.{} = {}::{}").format(
             sql.Identifier(index.tenant_column),
             sql.Literal(tenant),
             sql.SQL(index.tenant_type or ""),

@@ -9,7 +9,7 @@ SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, 
        i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
        i.storage, i.triggers, i.swap_of, i.swap_state, i.encoded, i.tenant_column,
        CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
-       m.network ->> 'kind'::text AS network, hashindex._options_of(i) AS options,
+       hashindex._options_of(i) AS options,
        (
            SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_owners(
                hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true,

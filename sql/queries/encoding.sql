@@ -2,7 +2,7 @@
 -- The next rows without a code.
 -- $1 is a key, $2 the most rows. Both sides of the anti-join are bounded, so that no batch reads the
 -- codes of earlier ones.
-SELECT {key_text}, b.{column}, {version} FROM {table} b
+SELECT {key_text}, b.{column}, NULL FROM {table} b
 WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL {fits}
   AND {has_no_code_from_start}
 ORDER BY {key} LIMIT $2
@@ -12,16 +12,15 @@ ORDER BY {key} LIMIT $2
 SELECT pg_relation_size({table_name}::regclass) / current_setting('block_size')::integer
 
 -- name: write
--- Writes the codes of a batch, but for rows that have changed meanwhile or are locked.
--- $1, $2 and $3 are the keys, versions and codes of a batch; a cast of the third to bit[] would cut
--- each code down to one bit. The index cannot be dropped before the statement ends: its lock on the
--- table of codes is taken before its snapshot. unnest of several arrays is PostgreSQL's own under
+-- Writes the codes of a batch, but for rows that are gone or locked.
+-- $1 and $2 are the keys and codes of a batch; a cast of the second to bit[] would cut each
+-- code down to one bit. The index cannot be dropped before the statement ends: its lock on the table of codes is taken before its snapshot. unnest of several arrays is PostgreSQL's own under
 -- any search_path; pg_catalog.unnest takes only one.
 WITH present AS (
     SELECT {as_ids}, s.code{tenant_value}
-    FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
+    FROM unnest($1::text[], $2) s(id, code)
     JOIN {table} b ON ({key}) = ({given_key})
-    WHERE b.{column} IS NOT NULL {fits} AND {unchanged} AND {current}
+    WHERE b.{column} IS NOT NULL {fits} AND {current}
     FOR SHARE OF b SKIP LOCKED
 )
 INSERT INTO {codes} ({ids}, code{tenant_target})

@@ -3,15 +3,6 @@
 SELECT c.oid::bigint, pg_relation_filenode(c.oid)::bigint FROM pg_catalog.pg_class c
 WHERE c.oid = {table_name}::regclass::oid
 
--- name: coded_rows
--- The rows in some pages, with the codes that Python has written; the encoder takes care of
--- rows without one.
-SELECT {key}, c.code, {tenant_number}b.{column} FROM ONLY {table} b{tenants}
-CROSS JOIN LATERAL (
-    SELECT c.code FROM {codes} c WHERE ({code_key}) = ({key}) OFFSET 0
-) c
-WHERE {pages} AND b.{column} IS NOT NULL {part}
-
 -- name: large_tenants
 -- Tenants whose rows are many enough for landmarks.
 SELECT n.tenant::text, n.wanted FROM (

@@ -1,7 +1,6 @@
 -- Ranks codes: those in the lists of the landmarks nearest to the query, or all of them.
 CREATE OR REPLACE FUNCTION {candidates}(
-    query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, query_code bit varying DEFAULT NULL,
-    checked boolean DEFAULT false{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant}
+    query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, checked boolean DEFAULT false{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant}
 )
 RETURNS TABLE ({answer})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
@@ -19,7 +18,7 @@ DECLARE
 BEGIN
     IF NOT checked AND ({codes_are_hidden}) THEN
         RETURN QUERY SELECT {key_of_text} FROM hashindex._exact_search(
-            {exact}, hashindex_query, hashindex_n{if tenant}, {{{table}.{tenant} = }} || quote_literal($6) || {{::{tenant_type}}}{end tenant}
+            {exact}, hashindex_query, hashindex_n{if tenant}, {{{table}.{tenant} = }} || quote_literal($5) || {{::{tenant_type}}}{end tenant}
         ) a;
         RETURN;
     END IF;
@@ -48,25 +47,25 @@ BEGIN
 {if tenant}
         LOOP
             -- Codes in no list are ranked too: all of a small tenant.
-            IF $6 IS NULL THEN
+            IF $5 IS NULL THEN
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             ELSE
                 -- For the same recall, a tenant of more than 250 lists needs more of them.
                 lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $6 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0
-                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM {landmarks} o WHERE o.tenant = $6)
+                    SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $5 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0
+                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM {landmarks} o WHERE o.tenant = $5)
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
-            IF $6 IS NULL THEN
+            IF $5 IS NULL THEN
                 hashindex_ids := ARRAY(SELECT {row c.id} FROM (
                     SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
                 ) c);
             ELSE
                 hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                    SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.tenant = $6
+                    SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.tenant = $5
                     ORDER BY {distance} LIMIT hashindex_n
                 ) c);
             END IF;
@@ -109,9 +108,9 @@ BEGIN
         hashindex_ids := ARRAY(SELECT {row c.id} FROM (
             SELECT {each c.id} FROM {if rough_distance}(
                 -- A rougher order keeps the codes of which the finer one is computed.
-                SELECT {each c.id}, c.code FROM {code_table} c{if tenant} WHERE $6 IS NULL OR c.tenant = $6{end tenant}
+                SELECT {each c.id}, c.code FROM {code_table} c{if tenant} WHERE $5 IS NULL OR c.tenant = $5{end tenant}
                 ORDER BY {rough_distance} LIMIT greatest(10 * hashindex_n::bigint, 2000)
-            ) c{else rough_distance}{code_table} c{if tenant} WHERE $6 IS NULL OR c.tenant = $6{end tenant}{end rough_distance} ORDER BY {distance} LIMIT hashindex_n
+            ) c{else rough_distance}{code_table} c{if tenant} WHERE $5 IS NULL OR c.tenant = $5{end tenant}{end rough_distance} ORDER BY {distance} LIMIT hashindex_n
         ) c);
         RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
 {end lists}
@@ -120,7 +119,7 @@ BEGIN
         IF {codes_are_there} THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT {each c.shown} FROM {candidates}($1, $2, $3, $4{if tenant}, false, $6{end tenant}) c;
+        RETURN QUERY SELECT {each c.shown} FROM {candidates}($1, $2, $3{if tenant}, false, $5{end tenant}) c;
     END;
 END
 $body$

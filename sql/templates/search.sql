@@ -3,7 +3,7 @@
 -- of a role that sees the rows of its tenant alone.
 CREATE OR REPLACE FUNCTION {search}(
     query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
-    query_code bit varying DEFAULT NULL, filter text DEFAULT NULL, where_equals jsonb DEFAULT NULL,
+    filter text DEFAULT NULL, where_equals jsonb DEFAULT NULL,
     caller_path text DEFAULT current_setting('search_path'){if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant}
 )
 RETURNS TABLE ({answer}, distance double precision)
@@ -35,14 +35,14 @@ DECLARE
 BEGIN
 {if tenant}
     -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
-    IF $9 IS NULL AND $7 -> {tenant_literal} IS NULL AND NOT row_security_active({table_literal})
+    IF $8 IS NULL AND $6 -> {tenant_literal} IS NULL AND NOT row_security_active({table_literal})
         AND has_column_privilege({table_literal}, {tenant_literal}, 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants({used_index}, {tenant_literal});
     END IF;
 {end tenant}
-    IF {if tenant}$9 IS NULL OR {end tenant}$6 IS NOT NULL OR $7 <> '{}' THEN
+    IF {if tenant}$8 IS NULL OR {end tenant}$5 IS NOT NULL OR $6 <> '{}' THEN
         RETURN QUERY SELECT {key_of_text}, a.distance
-        FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8{if tenant}, $9::text{end tenant}) a;
+        FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7{if tenant}, $8::text{end tenant}) a;
         RETURN;
     ELSIF NOT ({codes_are_hidden}) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
@@ -51,11 +51,11 @@ BEGIN
         -- All rows of a very small tenant are compared: to rank their codes takes longer.
         hashindex_keys := ARRAY(SELECT {row c.id} FROM (
             SELECT {each c.id} FROM {code_table} c
-            WHERE c.landmark IS NULL AND c.tenant = $9 AND NOT EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = $9) LIMIT 301
+            WHERE c.landmark IS NULL AND c.tenant = $8 AND NOT EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = $8) LIMIT 301
         ) c);
         IF cardinality(hashindex_keys) NOT BETWEEN 1 AND 300 THEN
 {end small_tenants}
-        hashindex_keys := ARRAY(SELECT {row c.shown} FROM {candidates}(hashindex_query, hashindex_n, $4, $5, true{if tenant}, $9{end tenant}) c);
+        hashindex_keys := ARRAY(SELECT {row c.shown} FROM {candidates}(hashindex_query, hashindex_n, $4, true{if tenant}, $8{end tenant}) c);
 {if small_tenants}
         END IF;
 {end small_tenants}
@@ -65,7 +65,7 @@ BEGIN
 {if tenant}
             -- An index on the tenants alone would lead to all rows of the tenant.
 {end tenant}
-            WHERE {if tenant}({table}.{tenant} = $9) IS TRUE AND {end tenant}{among table.key hashindex_keys} AND {table}.{column} IS NOT NULL
+            WHERE {if tenant}({table}.{tenant} = $8) IS TRUE AND {end tenant}{among table.key hashindex_keys} AND {table}.{column} IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP
@@ -81,7 +81,7 @@ BEGIN
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and codes their row.
     RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search(
-        {exact}, hashindex_query, hashindex_k{if tenant}, {{{table}.{tenant} = }} || quote_literal($9) || {{::{tenant_type}}}{end tenant}
+        {exact}, hashindex_query, hashindex_k{if tenant}, {{{table}.{tenant} = }} || quote_literal($8) || {{::{tenant_type}}}{end tenant}
     ) a;
 END
 $body$

@@ -1,5 +1,5 @@
 -- Finds every row whose code is within a Hamming radius of the query's.
-CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer, query_code bit varying DEFAULT NULL{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant})
+CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant})
 RETURNS TABLE ({answer}, distance integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
 SET search_path FROM CURRENT
@@ -22,13 +22,13 @@ BEGIN
 {if tenant}
     PERFORM hashindex._require_policies({index}, {table_literal}, {code_table_literal});
     -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
-    IF $4 IS NULL AND NOT row_security_active({table_literal}) AND has_column_privilege({table_literal}, {tenant_literal}, 'SELECT') THEN
+    IF $3 IS NULL AND NOT row_security_active({table_literal}) AND has_column_privilege({table_literal}, {tenant_literal}, 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants({used_index}, {tenant_literal});
     END IF;
-    IF $4 IS NOT NULL THEN
+    IF $3 IS NOT NULL THEN
         RETURN QUERY SELECT {each c.id}, bit_count(c.code # hashindex_code)::integer AS distance
         FROM {code_table} c
-        WHERE c.tenant = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
+        WHERE c.tenant = $3 AND bit_count(c.code # hashindex_code) <= hashindex_radius
           AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id} OFFSET 0)
         ORDER BY distance, {each id};
         RETURN;

@@ -4,16 +4,14 @@ import json
 import re
 
 import numpy as np
-import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL
-from fixtures.known import assert_queued
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models import codes
 from pg_hashindex.quality.code_scores import score_codes
 
@@ -93,7 +91,6 @@ def test_an_inductive_model_is_encoded_in_sql(on, connection, monkeypatch):
     assert re.search(r"^evaluated in +SQL$", shown, re.M)
 
     on(*CREATE)
-    assert re.search(r"^encoded in +SQL$", on("index", "show", "i").stdout, re.M)
     index, model = HashIndex.open(connection, "i"), store.load(connection, "m")
     connection.execute("INSERT INTO things VALUES (1000, %s)", [Vector(X[0] + X[1])])
     assert_fresh(index)
@@ -108,7 +105,7 @@ def test_an_inductive_model_is_encoded_in_sql(on, connection, monkeypatch):
 
 
 @pytest.mark.usefixtures("things")
-def test_a_transductive_model_is_encoded_in_python(on, connection):
+def test_no_index_by_a_transductive_model(on, connection):
     options = (*TABLE, "--graph-query", TAGS)
     trained = on(*training("bgdh", *options, variant="transductive", batch_contexts=2048), "-v")
     assert re.search(r"^evaluated in +Python$", trained.stdout, re.M)
@@ -116,29 +113,9 @@ def test_a_transductive_model_is_encoded_in_python(on, connection):
     # It learns from the rows that are held back, too, but for their labels.
     assert re.search(r"^graph +edges \d+, .* rows 400$", trained.stdout, re.M)
     assert re.search(r"^label precision +.*value 0\.\d+$", trained.stdout, re.M)
-    on(*CREATE)
-    index = HashIndex.open(connection, "i")
-    assert_queued(index, [])
-    with pytest.raises(psycopg.Error, match="evaluated in Python, not in SQL") as refused:
-        connection.execute("SELECT hashindex.encode('m', v) FROM things")
-    assert "pg-hashindex index encode" in (refused.value.diag.message_hint or "")
-
-    # A vector that the model knows, and one that it does not.
-    connection.execute("INSERT INTO things VALUES (1000, %s)", [Vector(X[5])])
-    connection.execute("UPDATE things SET v = %s WHERE id = 8", [Vector(X[0] + X[1])])
-    assert_queued(index, [8, 1000])
-    shown = on("index", "show", "i")
-    assert re.search(r"^encoded in +Python$", shown.stdout, re.M)
-    assert "399 of 401 rows, 2 wait" in shown.stdout
-    encoded = on("index", "encode", "i").stderr
-    assert "encoded 1 rows" in encoded
-    assert "1 rows wait without a code: model m" in encoded
-    assert_queued(index, [8])
-    hits = json.loads(on("search", "i", "--like", 1000, "-k", 2, "--json").stdout)
-    assert (hits[0]["id"], hits[0]["distance"]) == (5, 0)
-    refused_search = on("search", "i", "--like", 8, code=3)
-    assert "codes only of the rows that it was trained on" in refused_search.stderr
-    assert score_codes(index, labels="topic", queries=50)["label"].values["MAP"] > 0.7
+    refused = on(*CREATE, code=3).stderr
+    assert "model encode m:1 --table public.things --column v --into code" in refused
+    assert list_indexes(connection) == []
 
 
 @pytest.mark.slow
@@ -157,14 +134,7 @@ def test_a_network_for_images(on, connection):
     trained = on(*training("bgdh", *TABLE, **options, **small, learning_rate=1e-4), "-v")
     assert "network of kind torch" in trained.stdout
     assert re.search(r"^parameters .*image_shape \[8, 8, 1\]", trained.stdout, re.M)
-    on(*CREATE)
-    index = HashIndex.open(connection, "i")
-    assert_queued(index, [])
-    connection.execute("UPDATE things SET v = %s WHERE id = 8", [Vector(rng.random(64))])
-    assert_queued(index, [8])
-    assert "encoded 1 rows" in on("index", "encode", "i").stderr
-    assert_queued(index, [])
-    assert len(json.loads(on("search", "i", "--like", 8, "-k", 3, "--json").stdout)) == 3
+    assert "model encode m:1" in on(*CREATE, code=3).stderr
 
 
 PAIRS = """

@@ -200,21 +200,16 @@ def no_landmarks(connection):
     create(connection, access="landmarks")
 
 
-def in_python(connection):
-    create(connection, model="known").encode()
-
-
 def by_cosine(connection):
     create(connection, metric="cosine").encode()
 
 
 @pytest.mark.parametrize(
     "kind",
-    [no_codes, no_landmarks, in_python, by_cosine],
+    [no_codes, no_landmarks, by_cosine],
     ids=lambda kind: kind.__name__,
 )
-def test_of_every_kind_of_index(page_of, connection, items, model, known_model, kind):
-    store.save(connection, known_model)
+def test_of_every_kind_of_index(page_of, connection, items, model, kind):
     kind(connection)
     page = page_of("items", "embedding")
     assert page.headings() == OF_INDEX

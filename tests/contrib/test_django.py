@@ -19,7 +19,7 @@ from django.core import checks
 from django.core.management import call_command
 from django.db import connections, models
 from django.test.utils import isolate_apps, override_settings
-from pgvector import Bit, HalfVector, Vector
+from pgvector import HalfVector, Vector
 from pgvector.django import BitField, HammingDistance, VectorField
 
 from pg_hashindex import HashIndex as Handle
@@ -280,9 +280,6 @@ async def test_a_search_is_a_queryset_like_any_other(shop, vectors):
         # Vectors of pgvector's own types, and as Django reads them.
         for query in (Vector(vectors[3]), HalfVector(vectors[3]), Item.objects.get(pk=4).embedding):
             assert Item.objects.nearest("embedding", query, 1).get().pk == 4
-        code = Bit("0" * 12)
-        with pytest.raises(django.db.Error, match="query_code"):
-            list(Item.objects.nearest("embedding", vectors[3], code=code))
         assert found.update(price=8) == 10
         assert set(Item.objects.filter(price=8).values_list("pk", flat=True)) == set(wanted)
         assert found.delete()[0] == 10  # those that are the nearest now

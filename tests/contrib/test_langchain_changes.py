@@ -4,14 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, stores
-from fixtures.indexes import create_index, indexed
+from fixtures.documents import EMBEDDINGS, IDS, TEXTS, VECTORS, stores
+from fixtures.indexes import create_index
 
-from pg_hashindex import HashIndex, operations, store
+from pg_hashindex import HashIndex, operations
 from pg_hashindex.contrib.documents import table
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, InvalidInputError
-from pg_hashindex.models.model import Model
-from pg_hashindex.models.network import known_rows
 
 pytestmark = pytest.mark.newest
 
@@ -60,37 +58,6 @@ def test_a_name_that_postgresql_cuts_off(make_store):
     assert len(made.similarity_search("question", 3, candidates=1)) == 3
     with pytest.raises(DuplicateNameError, match="has index 'i' already"):
         made.train_index("j", method="lsh", n_bits=16, force=True)
-
-
-def test_documents_that_only_python_encodes(make_store, connection):
-    """A network as any other, which has a code for the rows that it knows."""
-    made = make_store(texts=TEXTS[:50], metric="l2")
-    codes = np.arange(120, dtype=np.uint8)[:, None]
-    network = known_rows(VECTORS, codes, 8)
-    store.save(connection, Model("known", "byhand", DIMENSION, (), network=network))
-    index = indexed(connection, "known_idx", table="langchain_documents", model="known")
-    made.add_texts(TEXTS[50:], ids=IDS[50:])
-    assert index.waiting() == 0
-    # Code 64 differs from 0 in one bit, as 1, 2, 4, 8, 16 and 32 do; 0 is the nearest.
-    found = made.similarity_search("text 64", 2, candidates=2)
-    assert [document.id for document in found] == ["064", "000"]
-
-
-def test_waiting_rows_are_found(make_store, connection):
-    """Inside a transaction nothing can be encoded by Python."""
-    made = make_store(source=connection, metric="l2")
-    network = known_rows(VECTORS, np.arange(120, dtype=np.uint8)[:, None], 8)
-    store.save(connection, Model("known", "byhand", DIMENSION, (), network=network))
-    index = indexed(connection, "known_idx", table="langchain_documents", model="known")
-    assert len(made.similarity_search("text 3", 1, candidates=1)) == 1
-    with connection.transaction():
-        made.add_texts(["text 5"], ids=["again"])
-        found = made.similarity_search("text 5", 3)
-    assert [document.id for document in found][:2] == ["005", "again"]
-    assert index.waiting() == 1
-    made.add_texts([], ids=[])
-    assert index.waiting() == 0
-    assert [document.id for document in made.similarity_search("text 5", 2)] == ["005", "again"]
 
 
 def test_indexes_that_come_and_go(make_store, connection):

@@ -251,12 +251,19 @@ def test_an_administrator_migrates(url, connection, items, second, as_role):
 
 @pytest.mark.newest
 class TestRefusals:
-    def test_models(self, url, connection, items, second):
+    def test_models(self, url, connection, items, second, known_model):
+        store.save(connection, known_model)
         with pytest.raises(UnknownModelError, match='"none" does not exist'):
             online(url, lambda op: op.create_hash_index("x", "items", "embedding", model="none"))
         online(url, create)
         with pytest.raises(UnknownModelError, match='"none" does not exist'):
             online(url, lambda op: op.swap_hash_model("items_idx", "none"))
+        for refused in (
+            lambda op: op.create_hash_index("x", "items", "embedding", model="known"),
+            lambda op: op.swap_hash_model("items_idx", "known"),
+        ):
+            with pytest.raises(InvalidInputError, match="known:1.* in Python.*model encode"):
+                online(url, refused)
         wide = LSH(n_bits=8).fit(np.eye(16, dtype=np.float32)).to_model("wide")
         store.save(connection, wide)
         with pytest.raises(InvalidInputError, match="8 dimensions, the model takes 16"):

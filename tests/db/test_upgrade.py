@@ -13,7 +13,6 @@ from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from fixtures.house import run
 from fixtures.indexes import create_index
-from fixtures.known import assert_queued
 from fixtures.outdated import outdate
 from pgvector import Vector
 
@@ -23,7 +22,6 @@ from pg_hashindex.errors import MissingSchemaError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models.model import Model
-from pg_hashindex.models.network import known_rows
 from pg_hashindex.operations.repairs import list_orphans
 
 RELEASES = sorted((Path(__file__).parent / "releases").glob("*.sql.gz"))
@@ -38,7 +36,6 @@ def make(connection):
     for model in (
         plain,
         Model("weighted", "byhand", 8, plain.layers, bit_weights=np.arange(12)),
-        Model("known", "byhand", 8, (), network=known_rows(ROWS[:40], plain.encode(ROWS[:40]), 12)),
     ):
         store.save(connection, model)
     connection.execute(
@@ -48,7 +45,6 @@ def make(connection):
     for name, model_name, access in (
         ("scanned", "lsh", "scan"),
         ("weighted", "weighted", "scan"),
-        ("known", "known", "scan"),
         ("by_lists", "lsh", "landmarks"),
         ("half_way", "lsh", "landmarks"),
     ):
@@ -96,8 +92,6 @@ def upgrade(url):
 
 def check_searches(connection, index):
     for query in QUERIES:
-        if index.encoded_in == "python":
-            continue
         found = [hit.distance for hit in index.search(query, 8, candidates=100)]
         np.testing.assert_allclose(found, exact(connection, query), rtol=1e-6)
 
@@ -124,7 +118,6 @@ def test_a_database_of_the_release_before(old, make_database, schema_template):
                 )
             assert operations.repair(index, full=True).done == ()
             check_searches(connection, index)
-        assert HashIndex.open(connection, "known").search(ROWS[6], 1)[0].id == 7
         assert list_orphans(connection) == []
         # Writes after it get their codes.
         connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 5")
@@ -133,10 +126,7 @@ def test_a_database_of_the_release_before(old, make_database, schema_template):
         connection.execute("UPDATE items SET id = 1002 WHERE id = 48")
         for index in list_indexes(connection):
             check_searches(connection, index)
-            if index.encoded_in == "python":
-                assert_queued(index, [1, 2, 3, 4, *range(41, 45), *range(49, 61), 1001, 1002])
-            else:
-                assert_fresh(index)
+            assert_fresh(index)
         # A swap takes another model.
         store.save(connection, LSH(n_bits=20).fit(ROWS).to_model("longer"))
         operations.swap(HashIndex.open(connection, "scanned"), "longer", force=True)

@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 import psycopg
 from faults.machine_writers import (
-    DIMENSION,
     KEYS,
     N_KNOWN,
     PLACES,
@@ -41,17 +40,13 @@ BITS = 16
 
 
 def machine_models():
-    """Return two models of each kind; "lsh" has learned codes, with every bit the other way."""
-    made = {}
-    for seed, (in_sql, in_python) in enumerate((("lsh", "known"), ("other", "known_other"))):
-        hasher = LSH(n_bits=BITS, random_state=seed).fit(VECTORS)
-        known = np.unique(VECTORS[:N_KNOWN], axis=0)
-        made[in_sql] = hasher.to_model(in_sql)
-        network = known_rows(known, hasher.encode(known), BITS)
-        made[in_python] = Model(in_python, "byhand", DIMENSION, (), network=network)
-    turned = known_rows(known, ~made["lsh"].encode(known), BITS)
-    made["lsh"] = replace(made["lsh"], learned=turned)
-    return made
+    """Return two models; "lsh" has learned codes, with every bit the other way."""
+    lsh, other = (
+        LSH(n_bits=BITS, random_state=seed).fit(VECTORS).to_model(name)
+        for seed, name in enumerate(("lsh", "other"))
+    )
+    known = np.unique(VECTORS[:N_KNOWN], axis=0)
+    return replace(lsh, learned=known_rows(known, ~lsh.encode(known), BITS)), other
 
 
 class KilledError(BaseException):
@@ -267,7 +262,7 @@ class Machine(Writers):
             for every in (False, True)
             if every or index.encoded
         ]
-        if now.encoded_in == "python" or not self.encoded:
+        if not self.encoded:
             # Rows that waited in what the operator has returned to.
             here = seen_codes(HashIndex(session, now.name))
             coded = [math.dist(v, query) for code, v in here.values() if code and v is not None]
@@ -285,11 +280,7 @@ class Machine(Writers):
             for index in indexes(self.operator):
                 there, missing = check_codes(index)
                 self.counts["rows"] += there
-                if (
-                    self.encoded
-                    and index.encoded_in == "sql"
-                    and (index.encoded or index.swap_state != "next")
-                ):
+                if self.encoded and (index.encoded or index.swap_state != "next"):
                     assert missing == 0
                 check_lists(index)
         except psycopg.errors.LockNotAvailable:
@@ -327,5 +318,5 @@ def seen_codes(index):
 def install_models(url):
     """Store the models."""
     with connect(url) as connection:
-        for model in machine_models().values():
+        for model in machine_models():
             store.save(connection, model)

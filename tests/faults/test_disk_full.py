@@ -56,7 +56,6 @@ def small_disk(disk_server):
 
 WORK = {
     "encode": ([create("lsh")], encode),
-    "encode-known": ([create("known")], encode),
     "landmarks": ([create("lsh"), encode], configure("landmarks")),
     "swap": ([create("lsh"), encode], swap("other")),
 }

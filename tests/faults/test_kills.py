@@ -133,8 +133,7 @@ def test_cut_off(fault_server, prepared, url, name, moment):
     found.scenario.second(database)
     if writer is not None:
         writer.stop()
-    # The last rows wait if only Python encodes.
-    if "known" in name or "landmarks" in name:
+    if "landmarks" in name:
         settle(database)
     if name != "install":
         checked += check_all(database, complete=name != "create")

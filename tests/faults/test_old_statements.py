@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import psycopg
 import pytest
-from faults.scenarios import PLAIN, after, configure, create, encode, prune, rollback_from, swap
-from faults.tables import OTHERS, ROWS, UNKNOWN, VECTORS, check_codes
+from faults.scenarios import PLAIN, after, configure, prune, swap
+from faults.tables import OTHERS, VECTORS
 from fixtures.faults import eventually, record
 from pgvector import Vector
 
@@ -71,26 +71,6 @@ def test_it_finds_what_it_sees(url, monkeypatch, step, switch):
     wanted = np.sort(np.linalg.norm(now - QUERY, axis=1))[:10]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     record("statements older than a switch", operations=1, faults=1, rows=len(now))
-
-
-def test_rolling_back_catches_up(fault_server, installed):
-    """If Python encodes, rows that have changed since the swap wait beside until then."""
-    fault_server.up()
-    url = fault_server.database(installed)
-    create("known")(url)
-    encode(url)
-    swap("known_other")(url)
-    with connect(url) as connection:
-        connection.execute(
-            "UPDATE items SET embedding = (SELECT embedding FROM items WHERE id = 1) "
-            "WHERE id BETWEEN 2 AND 40"
-        )
-    rollback_from("known_other")(url)
-    with connect(url) as connection:
-        index = HashIndex.open(connection, "items_idx")
-        assert index.model == "known"
-        assert check_codes(index) == (ROWS - UNKNOWN, 0)
-    fault_server.drop(url)
 
 
 def test_a_snapshot_that_knows_other_codes_of_the_same_name(fault_server, installed):

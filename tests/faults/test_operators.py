@@ -77,9 +77,8 @@ PAIRS = {
         after(), create("lsh"), create("other"), (DuplicateNameError,), finish=encode
     ),
     "two encodes": Pair(create("lsh"), encode, encode, (InUseError,)),
-    "two encodes of known rows": Pair(create("known"), encode, encode, (InUseError,)),
     "two swaps": Pair(PLAIN, swap("other"), swap("other"), (InUseError,)),
-    "swaps to two models": Pair(PLAIN, swap("other"), swap("known"), (InUseError,)),
+    "swaps to two models": Pair(PLAIN, swap("other"), swap("third"), (InUseError,)),
     "two drops": Pair(PLAIN, method("drop"), method("drop"), GONE, gone=True),
     "swap and drop": Pair(PLAIN, swap("other"), method("drop"), GONE, gone=True),
     "drop and swap": Pair(PLAIN, method("drop"), swap("other"), GONE, gone=True),

@@ -22,10 +22,7 @@ SEED = os.environ.get("PG_HASHINDEX_SEED")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "two keys"])
-@pytest.mark.parametrize(
-    "models", [("lsh", "other"), ("known", "known_other")], ids=["sql", "python"]
-)
-def test_whatever_happens(fault_server, installed, monkeypatch, kind, models):
+def test_whatever_happens(fault_server, installed, monkeypatch, kind):
     # Everything is one thread here: who holds a lock will not let go of it while we wait.
     monkeypatch.setattr(encoding, "_PATIENCE", 0.0)
     monkeypatch.setattr("pg_hashindex.index.encoding.time.sleep", lambda seconds: None)
@@ -42,7 +39,7 @@ def test_whatever_happens(fault_server, installed, monkeypatch, kind, models):
         {
             "url": url,
             "keys": "part, id" if kind == "two keys" else "id",
-            "model_names": models,
+            "model_names": ("lsh", "other"),
             "counts": counts,
         },
     )
@@ -63,7 +60,7 @@ def test_whatever_happens(fault_server, installed, monkeypatch, kind, models):
         ),
     )
     record(
-        f"state machine, {kind}, {models[0]}",
+        f"state machine, {kind}",
         operations=counts["writes"] + counts["operations"] + counts["searches"],
         faults=counts["refused"] + counts["told"],
         rows=counts["rows"],

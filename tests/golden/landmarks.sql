@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, checked boolean DEFAULT false)
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -27,7 +27,7 @@ BEGIN
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
-        hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
+        hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
         hashindex_codes bit varying[] := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));
         u1 "bit" := hashindex_codes[1];
         u2 "bit" := hashindex_codes[2];
@@ -75,7 +75,7 @@ BEGIN
         IF (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM hashindex.candidates_landmarks($1, $2, $3, $4) c;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_landmarks($1, $2, $3) c;
     END;
 END
 $function$;
@@ -111,7 +111,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
+CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -135,9 +135,9 @@ DECLARE
     hashindex_ids pg_catalog.int8[];
     hashindex_distances double precision[];
 BEGIN
-    IF $6 IS NOT NULL OR $7 <> '{}' THEN
+    IF $5 IS NOT NULL OR $6 <> '{}' THEN
         RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance
-        FROM hashindex._filtered_search(hashindex.find_index('landmarks'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) a;
+        FROM hashindex._filtered_search(hashindex.find_index('landmarks'), hashindex_query, $2, $3, $4, $5, $6, $7) a;
         RETURN;
     ELSIF NOT (row_security_active('public.items')
             OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
@@ -147,7 +147,7 @@ BEGIN
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
-        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, $5, true) c);
+        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, true) c);
         FOR r IN
             SELECT public.items.id AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.items
@@ -262,7 +262,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radius integer)
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -274,7 +274,7 @@ DECLARE
     hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding}', 'landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
-    hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
+    hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
     hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
     hashindex_locked boolean;
 BEGIN

@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false, tenant text DEFAULT NULL::text)
+CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, checked boolean DEFAULT false, tenant text DEFAULT NULL::text)
  RETURNS TABLE(section text, id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -22,13 +22,13 @@ BEGIN
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search(
-            'public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_n, 'public.posts.section = ' || quote_literal($6) || '::pg_catalog.text'
+            'public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_n, 'public.posts.section = ' || quote_literal($5) || '::pg_catalog.text'
         ) a;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
-        hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
+        hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
         hashindex_codes bit varying[] := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));
         u1 "bit" := hashindex_codes[1];
         u2 "bit" := hashindex_codes[2];
@@ -45,25 +45,25 @@ BEGIN
         -- too few codes, more are read, and finally all.
         LOOP
             -- Codes in no list are ranked too: all of a small tenant.
-            IF $6 IS NULL THEN
+            IF $5 IS NULL THEN
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             ELSE
                 -- For the same recall, a tenant of more than 250 lists needs more of them.
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $6 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
-                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $6)
+                    SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $5 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
+                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $5)
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
-            IF $6 IS NULL THEN
+            IF $5 IS NULL THEN
                 hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
                     SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
                 ) c);
             ELSE
                 hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.tenant = $6
+                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.tenant = $5
                     ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
                 ) c);
             END IF;
@@ -77,7 +77,7 @@ BEGIN
         IF (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.section, c.id FROM hashindex.candidates_tenants($1, $2, $3, $4, false, $6) c;
+        RETURN QUERY SELECT c.section, c.id FROM hashindex.candidates_tenants($1, $2, $3, false, $5) c;
     END;
 END
 $function$;
@@ -120,7 +120,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text), tenant text DEFAULT NULL::text)
+CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text), tenant text DEFAULT NULL::text)
  RETURNS TABLE(section text, id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -146,13 +146,13 @@ DECLARE
     hashindex_distances double precision[];
 BEGIN
     -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
-    IF $9 IS NULL AND $7 -> 'section' IS NULL AND NOT row_security_active('public.posts')
+    IF $8 IS NULL AND $6 -> 'section' IS NULL AND NOT row_security_active('public.posts')
         AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants('tenants', 'section');
     END IF;
-    IF $9 IS NULL OR $6 IS NOT NULL OR $7 <> '{}' THEN
+    IF $8 IS NULL OR $5 IS NOT NULL OR $6 <> '{}' THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance
-        FROM hashindex._filtered_search(hashindex.find_index('tenants'), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) a;
+        FROM hashindex._filtered_search(hashindex.find_index('tenants'), hashindex_query, $2, $3, $4, $5, $6, $7, $8::text) a;
         RETURN;
     ELSIF NOT ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION')))
             AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION')
@@ -166,16 +166,16 @@ BEGIN
         -- All rows of a very small tenant are compared: to rank their codes takes longer.
         hashindex_keys := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
             SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c
-            WHERE c.landmark IS NULL AND c.tenant = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 301
+            WHERE c.landmark IS NULL AND c.tenant = $8 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $8) LIMIT 301
         ) c);
         IF cardinality(hashindex_keys) NOT BETWEEN 1 AND 300 THEN
-        hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.tenants_key FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, $5, true, $9) c);
+        hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.tenants_key FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, true, $8) c);
         END IF;
         FOR r IN
             SELECT ROW(public.posts.section, public.posts.id)::hashindex.tenants_key AS id, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.posts
             -- An index on the tenants alone would lead to all rows of the tenant.
-            WHERE (public.posts.section = $9) IS TRUE AND (public.posts.section, public.posts.id) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_keys) k) AND public.posts.embedding IS NOT NULL
+            WHERE (public.posts.section = $8) IS TRUE AND (public.posts.section, public.posts.id) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_keys) k) AND public.posts.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP
@@ -191,7 +191,7 @@ BEGIN
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and codes their row.
     RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search(
-        'public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, 'public.posts.section = ' || quote_literal($9) || '::pg_catalog.text'
+        'public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, 'public.posts.section = ' || quote_literal($8) || '::pg_catalog.text'
     ) a;
 END
 $function$;
@@ -288,7 +288,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_tenants(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying, tenant text DEFAULT NULL::text)
+CREATE OR REPLACE FUNCTION hashindex.within_tenants(query anycompatible, radius integer, tenant text DEFAULT NULL::text)
  RETURNS TABLE(section text, id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -300,7 +300,7 @@ DECLARE
     hashindex_trusted boolean := hashindex._require_trust('public', 'posts', '{}', '{section,id,embedding,section}', 'tenants');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
-    hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
+    hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
     hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
     hashindex_locked boolean;
 BEGIN
@@ -313,13 +313,13 @@ BEGIN
     hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
     PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');
     -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
-    IF $4 IS NULL AND NOT row_security_active('public.posts') AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
+    IF $3 IS NULL AND NOT row_security_active('public.posts') AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants('tenants', 'section');
     END IF;
-    IF $4 IS NOT NULL THEN
+    IF $3 IS NOT NULL THEN
         RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
         FROM hashindex.tenants_codes_GENERATION c
-        WHERE c.tenant = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
+        WHERE c.tenant = $3 AND bit_count(c.code # hashindex_code) <= hashindex_radius
           AND EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 OFFSET 0)
         ORDER BY distance, id_1, id_2;
         RETURN;

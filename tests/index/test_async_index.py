@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import threading
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -10,7 +9,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.indexes import indexed
-from fixtures.known import OTHERS, UNKNOWN
+from fixtures.known import OTHERS
 from psycopg.rows import dict_row
 
 from pg_hashindex import AsyncHashIndex, operations, store
@@ -25,8 +24,6 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
-from pg_hashindex.models.network import Network, known_rows
 
 pytestmark = pytest.mark.newest
 
@@ -128,9 +125,9 @@ async def test_connections_that_cannot_serve(made, url, empty_url, make_database
             await AsyncHashIndex.open(index.connection, "items_idx")
 
 
-async def test_an_open_that_was_cut_off_can_be_repeated(encoded, url, monkeypatch):
+async def test_an_open_that_was_cut_off_can_be_repeated(index, url, monkeypatch):
     """Not all types are registered then, of which some searches need the others."""
-    expected = encoded.search(OTHERS[0])
+    expected = index.search(OTHERS[0])
     register = connections.register_vector_info
 
     def cut_off(*arguments):
@@ -223,79 +220,3 @@ async def test_a_swap_is_followed(made, url, vectors, connection):
         gone = await outcomes(now, questions[:1])
         assert issubclass(gone[0][0], HashIndexError)
         assert await outcomes(index, questions[:1]) == gone
-
-
-async def test_codes_that_are_computed_in_python(encoded, url):
-    questions = [
-        ("search", (OTHERS[0], 5), {"candidates": 25}),
-        ("search", (OTHERS[0],), {"where": ITEMS.c.category == "b"}),
-        ("search", (OTHERS[15],), {}),
-        ("search_like", (UNKNOWN[0],), {}),
-        ("within", (OTHERS[0], 4), {}),
-        ("within_like", (7, 4), {}),
-    ]
-    expected = await outcomes(encoded, questions)
-    assert expected[2][0] is InvalidInputError
-    async with opened(url) as index:
-        assert await outcomes(index, questions) == expected
-
-
-async def test_the_model_is_read_once_by_all_tasks(encoded, url, lsh_model, vectors, monkeypatch):
-    """Also the one that a swap brought, which all of them meet."""
-    load_steps, reads = store.load_steps, []
-    monkeypatch.setattr(
-        store, "load_steps", lambda reference: reads.append(reference) or load_steps(reference)
-    )
-    rows = np.concatenate([vectors[: UNKNOWN[0] - 1], OTHERS[:10]])
-    # Codes that are all turned rank as they did; by the old code of a query nothing would be near.
-    turned = np.packbits(1 - np.unpackbits(lsh_model.encode(rows), axis=1)[:, :12], axis=1)
-    model = Model("turned", "byhand", 8, (), network=known_rows(rows, turned, 12))
-    expected = [encoded.search(query, 5, candidates=20) for query in OTHERS[:10]]
-
-    async with opened(url) as index:
-
-        async def search_all():
-            return await asyncio.gather(
-                *(index.search(query, 5, candidates=20) for query in OTHERS[:10])
-            )
-
-        reads.clear()
-        await index.search_like(7)
-        assert reads == []
-        assert await search_all() == expected
-        assert reads == ["known:1"]
-        store.save(encoded.connection, model)
-        operations.swap(encoded, "turned", force=True, queries=20)
-        reads.clear()
-        assert await search_all() == expected
-        assert reads == ["turned:1"]
-
-
-async def test_the_event_loop_goes_on_while_a_model_computes(encoded, url, monkeypatch):
-    """Slow functions wait here for another task: on the loop they would wait for ever."""
-    going_on = threading.Event()
-    waited = []
-
-    def waiting(function):
-        def wrapped(*arguments, **more):
-            waited.append(going_on.wait(10))
-            going_on.clear()
-            return function(*arguments, **more)
-
-        return wrapped
-
-    monkeypatch.setattr(Model, "encode", waiting(Model.encode))
-    monkeypatch.setattr(Network, "from_parts", waiting(Network.from_parts))
-    async with opened(url) as index:
-        done = asyncio.Event()
-
-        async def others():
-            while not done.is_set():
-                going_on.set()
-                await asyncio.sleep(0.01)
-
-        beside = asyncio.create_task(others())
-        assert len(await index.search(OTHERS[0], 3)) == 3
-        done.set()
-        await beside
-    assert waited == [True, True]

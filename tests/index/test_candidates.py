@@ -114,7 +114,6 @@ BAD = [
     ("candidates_items_idx(%(q)s, -5)", "n is -5"),
     ("candidates_items_idx(NULL)", "the query vector is NULL"),
     ("candidates_items_idx('[1,2]')", "the vector has 2 dimensions, the model takes 8"),
-    ("candidates_items_idx(%(q)s, query_code => B'1')", "query_code was passed"),
     ("search_items_idx(%(q)s, 0)", "k is 0; it must be 1 or more"),
     ("search_items_idx(%(q)s, -1)", "k is -1"),
     ("search_items_idx(%(q)s, NULL)", "k is NULL"),

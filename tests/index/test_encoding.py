@@ -8,10 +8,13 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
 from fixtures.indexes import create_index, indexed
+from fixtures.known import assert_queued
 from pgvector import Vector
 
+from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
+from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -248,3 +251,14 @@ def test_a_locked_row_costs_no_second_pass_over_the_others(unencoded, other, mon
             unencoded.encode()
     assert read[0] == 300
     assert set(read[1:]) == {1}
+
+
+def test_an_index_that_is_made_again_meanwhile(index, other, vectors):
+    store.save(other, LSH(n_bits=12, random_state=9).fit(vectors).to_model("flip"))
+    made = HashIndex.open(other, "items_idx").row
+    HashIndex.open(other, "items_idx").drop()
+    place = {"table": made.qualified_table, "column": made.column_name}
+    again = HashIndex.create(other, made.name, **place, model="flip")
+    assert again.waiting() == 300
+    assert index.encode() == 300
+    assert_queued(again, [])

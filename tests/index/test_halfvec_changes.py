@@ -3,10 +3,9 @@
 import numpy as np
 import psycopg
 import pytest
-from fixtures.halves import add, assert_coded, by_hand, make_index, nearest
+from fixtures.halves import assert_coded, by_hand, make_index, nearest
 from fixtures.health import findings, troubles
-from fixtures.known import stored_codes
-from pgvector import HalfVector, Vector
+from pgvector import Vector
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
@@ -14,7 +13,6 @@ from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
-from pg_hashindex.models.network import known_rows
 from pg_hashindex.models.profiles import Profile
 from pg_hashindex.training.sampling import sample_table
 from pg_hashindex.training.whole_tables import train_on_table
@@ -80,31 +78,6 @@ def test_checks_and_repairs(connection, halves, whole_rows):
     done = operations.repair(index, full=True).done
     assert done == ("removed 2 codes that were not those of their rows", "encoded 2 rows")
     assert troubles(index, full=True) == {}
-
-
-def test_a_model_that_python_evaluates(connection, halves, whole_rows):
-    plain = LSH(n_bits=12, random_state=3).fit(whole_rows).to_model("lsh")
-    known = known_rows(whole_rows, plain.encode(whole_rows), 12)
-    store.save(connection, Model("known", "byhand", 8, (), network=known))
-    index = make_index(connection, model="known")
-    connection.execute("UPDATE halves SET embedding = twin WHERE id < 50")
-    connection.execute("DELETE FROM halves WHERE id = 60")
-    # Not known.
-    add(connection, whole_rows[:1] + 40, first=1001)
-    assert index.encode() == 0
-    assert index.waiting() == 1
-    expected = (plain.project(whole_rows) > 0).astype(int)
-    for key, (code, _) in stored_codes(index).items():
-        wanted = None if key == 1001 else "".join(map(str, expected[key - 1]))
-        assert code == wanted, key
-    query = HalfVector(whole_rows[20])
-    found = index.search(query, 6, candidates=300)
-    # The row without a code is not among them.
-    assert found == nearest(connection, "l2", Vector(whole_rows[20]), 6, "id <> 1001")
-    assert index.search_like(21, 5, candidates=300) == [hit for hit in found if hit.id != 21]
-    assert operations.check(index).status == "warning"
-    assert findings(index, full=True)["wrong_codes"].value == 0
-    assert operations.repair(index, full=True).done == ()
 
 
 def test_a_type_that_changes_under_an_index(connection, other, halves, url, whole_rows):

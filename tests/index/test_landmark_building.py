@@ -5,7 +5,6 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed
-from fixtures.known import assert_queued
 from fixtures.landmarks import (
     assert_listed,
     entries,
@@ -27,7 +26,6 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import Landmarks, building, reading
-from pg_hashindex.index.landmarks.building import LandmarkBuild
 from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
 
@@ -341,41 +339,6 @@ def test_dropping_the_index_leaves_nothing(index):
     index.drop()
     assert relations(index.connection) == set()
     index.connection.execute("INSERT INTO items VALUES (9999, 'a', '[1,1,1,1,1,1,1,1]')")
-
-
-def test_rows_encoded_in_python_are_listed(connection, items, known_model, vectors):
-    store.save(connection, known_model)
-    index = create_index(connection, model="known", access="landmarks")
-    assert index.encode() == 290
-    index = HashIndex.open(connection, "items_idx")
-    assert index.access == "landmarks"
-    assert set(entries(index)) == set(range(1, 291))
-    # A row that comes by bulk encoding gets its landmark there.
-    connection.execute("UPDATE items SET embedding = embedding + '[0,0,0,0,0,0,0,0]'")
-    connection.execute(f"DELETE FROM hashindex.{tables_of(index)[0]} WHERE id < 20".encode())
-    assert index.encode() == 19
-    assert None not in entries(index).values()
-    assert index.search(vectors[6], 1)[0].id == 7
-
-
-def test_rows_that_python_encodes_are_written_while_landmarks_are_rebuilt(
-    connection, items, known_model, monkeypatch
-):
-    """Triggers cannot make their codes again, so the rebalance does."""
-    store.save(connection, known_model)
-    index = create_index(connection, model="known", access="landmarks")
-    index.encode()
-    begin = LandmarkBuild._begin_logging
-
-    def then_write(build):
-        begin(build)
-        connection.execute("UPDATE items SET category = 'new' WHERE id <= 50")
-
-    monkeypatch.setattr(LandmarkBuild, "_begin_logging", then_write)
-    index = HashIndex.open(connection, "items_idx")
-    index.rebalance()
-    assert set(entries(index)) == set(range(1, 291))
-    assert_queued(index, range(291, 301))
 
 
 def test_rebalance(index, vectors):

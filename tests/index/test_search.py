@@ -285,10 +285,10 @@ def test_search_works_on_a_connection_of_the_caller_s_own(url, index):
 
 
 def test_tables_named_like_parts_of_the_query(connection, model):
-    for name in ("c", "query_code", "query"):
+    for name in ("c", "codes", "query"):
         connection.execute(
-            f"CREATE TABLE {name} (id int PRIMARY KEY, k int, candidates int, query_code bit(12), "
-            "c vector(8))"
+            f"CREATE TABLE {name} (id int PRIMARY KEY, k int, candidates int, "
+            "codes bit(12), c vector(8))"
         )
         connection.execute(
             f"INSERT INTO {name} SELECT n, n % 3, 1, repeat('1', 12)::bit(12), "

@@ -5,15 +5,12 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL
-from fixtures.known import assert_queued
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
-from pg_hashindex.quality.code_scores import score_codes
 from pg_hashindex.training import train
 
 pytest.importorskip("torch")
@@ -70,7 +67,7 @@ def test_layers_are_evaluated_in_sql(connection, method):
     """The same bits as in Python, save where rounding decides; triggers encode new rows."""
     model = store.save(connection, trained(X, method))
     index = index_of(connection)
-    assert (index.encoded_in, index.network) == ("sql", None)
+    assert model.network is None
     index.encode()
     insert(connection, NEW, LABELS[:20], 1000)
     assert_fresh(index)
@@ -82,32 +79,3 @@ def test_layers_are_evaluated_in_sql(connection, method):
     assert len(given) == 420
     assert (projections[differing] < 1e-4 * projections.mean()).all()
     assert index.search(NEW[3], 1)[0].id == 1003
-
-
-@pytest.mark.usefixtures("things")
-def test_codes_of_known_rows_go_into_the_index(connection):
-    """New rows wait until a model was trained with them."""
-    transductive = {"variant": "transductive", "batch_contexts": 1024}
-    model = trained(X, "bgdh", **transductive)
-    stored = store.save(connection, model)
-    assert store.load(connection, "m").checksum == stored.checksum == model.checksum
-    index = index_of(connection)
-    assert (index.encoded_in, index.network) == ("python", "rows")
-    assert index.encode() == 400
-    assert_queued(index, [])
-    before = score_codes(index, labels="topic", random_state=3)["label"].values
-    assert before["MAP"] > 0.7
-
-    insert(connection, NEW, LABELS[:20], 1000)
-    assert index.encode() == 0
-    assert_queued(index, range(1000, 1020))
-    # Rows without a code are not part of what codes are measured by.
-    assert score_codes(index, labels="topic", random_state=3)["label"].values == before
-    with pytest.raises(InvalidInputError, match="codes only of the rows that it was trained on"):
-        index.search(NEW[3], 5)
-
-    store.save(connection, trained(np.concatenate([X, NEW]), "bgdh", **transductive))
-    after = index_of(connection, "after")
-    assert after.encode() == 420
-    assert_queued(after, [])
-    assert after.search(NEW[3], 1)[0].id == 1003

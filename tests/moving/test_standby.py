@@ -102,29 +102,21 @@ def test_functions_that_read(house, url):
             session.execute("SET default_transaction_read_only TO on")
         indexes = list_indexes(primary)
         assert len({index.access for index in indexes}) == 2
-        assert len({index.encoded_in for index in indexes}) == 2
         for index in indexes:
             values = {"name": index.name, "query": Vector(ROWS[20])}
             calls = [
-                "search(%(name)s, %(query)s, 5, 20, query_code => %(code)s)",
+                "search(%(name)s, %(query)s, 5, 20)",
                 "exact_search(%(name)s, %(query)s, 5)",
-                "search(%(name)s, %(query)s, 5, filter => 'true', query_code => %(code)s)",
+                "search(%(name)s, %(query)s, 5, filter => 'true')",
             ]
             if index.name != "words":
                 calls += [
-                    'search(%(name)s, %(query)s, 5, 20, where_equals => \'{"category": "b"}\', '
-                    "query_code => %(code)s)",
-                    "search(%(name)s, %(query)s, 5, 20, filter => $$category <> 'b'$$, "
-                    "query_code => %(code)s)",
+                    'search(%(name)s, %(query)s, 5, 20, where_equals => \'{"category": "b"}\')',
+                    "search(%(name)s, %(query)s, 5, 20, filter => $$category <> 'b'$$)",
                 ]
-            if index.encoded_in == "python":
-                code = '(SELECT code FROM hashindex."In-Python_codes" WHERE id = 21)'
-                calls = [call.replace("%(code)s", code) for call in calls]
             for call in calls:
                 found = [
-                    session.execute(
-                        f"SELECT * FROM hashindex.{call}".encode(), values | {"code": None}
-                    ).fetchall()
+                    session.execute(f"SELECT * FROM hashindex.{call}".encode(), values).fetchall()
                     for session in sessions
                 ]
                 assert found[0] == found[1], (index.name, call)
@@ -157,7 +149,7 @@ def test_it_cannot_tell_whether_work_runs(house, url, on):
 def test_commands_that_read(on, tmp_path):
     names = [line.split("  ")[0] for line in on("index", "list").stdout.splitlines()[1:]]
     assert "By-Lists" in names
-    for name in ("scanned", "By-Lists", "In-Python", "swapped"):
+    for name in ("scanned", "By-Lists", "swapped"):
         on("index", "show", name)
         on("search", name, "--like", 5)
         on("search", name, "--like", 5, "--radius", 3)
@@ -214,11 +206,11 @@ def test_it_follows_a_swap_and_a_repair(changing):
     primary_url, url = changing
     with connect(primary_url) as primary, connect(url) as reader:
         followed = HashIndex.open(reader, "scanned")
-        in_python = HashIndex.open(reader, "In-Python")
-        operations.swap(HashIndex.open(primary, "scanned"), "known", force=True)
-        operations.swap(HashIndex.open(primary, "In-Python"), "lsh", access="landmarks", force=True)
+        beside = HashIndex.open(reader, "By-Lists")
+        operations.swap(HashIndex.open(primary, "scanned"), "more bits", force=True)
+        operations.swap(HashIndex.open(primary, "By-Lists"), "more bits", access="scan", force=True)
         catch_up(primary_url, url)
-        for index in (followed, in_python):
+        for index in (followed, beside):
             assert index.search(ROWS[49], 1)[0].id == 50
         primary.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 7")
         primary.execute("ALTER TABLE items RENAME embedding TO vectors")

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from fixtures.code_indexes import fill
-from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile, troubles
+from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile
 from fixtures.indexes import indexed
-from fixtures.known import UNKNOWN
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -74,14 +73,3 @@ def test_rows_of_a_model_that_was_trained_on_them(connection):
     store.save(connection, model)
     index = indexed(connection, model="trained")
     assert_quiet(index)
-
-
-def test_a_model_that_python_evaluates(encoded):
-    """Only rows 291 to 300, which it was not trained on, are found."""
-    assert troubles(encoded) == {"rows_without_code": "warning"}
-    found = findings(encoded, full=True)
-    assert found["rows_without_code"].value == UNKNOWN[1] - UNKNOWN[0] + 1
-    assert "train a new version with them" in (found["rows_without_code"].advice or "")
-    assert found["wrong_codes"].detail == "290 codes are what the model gives their rows"
-    encoded.connection.execute("DELETE FROM items WHERE id > 290")
-    assert_quiet(encoded)

@@ -6,7 +6,6 @@ from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
 from fixtures.health import assert_quiet, findings
 from fixtures.indexes import create_index, indexed
-from fixtures.known import assert_queued
 from fixtures.landmarks import assert_listed, relations, tables_of
 
 from pg_hashindex import operations, store
@@ -101,7 +100,7 @@ def test_functions_that_are_missing(index, verb):
 def test_a_changed_function(index):
     index.connection.execute(
         "CREATE OR REPLACE FUNCTION hashindex.within_items_idx("
-        "query anycompatible, radius integer, query_code bit varying DEFAULT NULL) "
+        "query anycompatible, radius integer) "
         "RETURNS TABLE (id bigint, distance integer) LANGUAGE sql AS 'SELECT 1, 2'"
     )
     assert operations.repair(index).done == ("recreated the functions",)
@@ -303,19 +302,6 @@ def test_the_codes_of_before_are_brought_into_order_too(index, other):
     assert "removed 9 codes that were not those of their rows" in done
     for name in ("items_idx", "items_idx~2"):
         assert_fresh(HashIndex.open(connection, name))
-
-
-def test_an_index_that_only_python_encodes(encoded):
-    connection = encoded.connection
-    connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
-    # To a vector that the model knows, and to one that it does not.
-    connection.execute(
-        "UPDATE items SET embedding = (SELECT embedding FROM items WHERE id = 200) WHERE id = 1;"
-        "UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 2"
-    )
-    done = operations.repair(encoded).done
-    assert done[1:] == ("removed 2 codes that were not those of their rows", "encoded 1 rows")
-    assert_queued(encoded, [2, *range(291, 301)])
 
 
 def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(index, other, monkeypatch):

@@ -8,8 +8,6 @@ import sqlalchemy as sa
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed
-from fixtures.known import assert_queued
-from pgvector import Vector
 
 from pg_hashindex import operations, store
 from pg_hashindex.errors import HashIndexError, InvalidInputError, UnknownIndexError
@@ -377,19 +375,3 @@ def test_both_models_of_a_swap_follow(index, vectors):
     assert_fresh(now)
     with pytest.raises(InvalidInputError, match="index repair items_idx$"):
         operations.repair(HashIndex.open(connection, "items_idx~2"))
-
-
-def test_an_index_that_only_python_encodes(encoded):
-    connection = encoded.connection
-    connection.execute("ALTER TABLE items ADD other vector(8)")
-    connection.execute("UPDATE items SET other = subvector(embedding || embedding, 2, 8)")
-    encoded.encode()
-    connection.execute(
-        "ALTER TABLE items RENAME embedding TO v; ALTER TABLE items RENAME TO things"
-    )
-    operations.rebind(encoded, table="things", column="v")
-    now = reopened(encoded)
-    assert (now.table_name, now.column_name) == ("things", "v")
-    assert_queued(now, range(291, 301))
-    connection.execute("UPDATE things SET v = %s WHERE id = 3", [Vector([1.0] * 8)])
-    assert_queued(now, [3, *range(291, 301)])

@@ -4,7 +4,6 @@ import psycopg
 import pytest
 from fixtures.code_indexes import pretend_large
 from fixtures.filters import look_codes_up
-from fixtures.known import UNKNOWN
 from fixtures.tenants import QUERY, ROWS, SEARCHES, assert_sees
 from pgvector import Vector
 
@@ -12,7 +11,6 @@ from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models import codes
 
 BOTH = ("many", "few")
 GRANTED = "GRANT SELECT ON notes TO app; SELECT hashindex.grant_reader('notes_idx', 'app', true)"
@@ -130,27 +128,3 @@ def test_after_the_model_was_swapped(notes, connection, as_role, vectors):
     for tenant in ROWS:
         become(app, tenant)
         assert_sees(app, (tenant,))
-
-
-def test_where_python_encodes(encoded, connection, as_role, vectors):
-    """The query brings its code, and the policy holds all the same."""
-    app = as_role("app")
-    connection.execute(
-        "ALTER TABLE items ENABLE ROW LEVEL SECURITY;"
-        "CREATE POLICY own ON items USING (category = current_setting('app.tenant', true));"
-        "GRANT SELECT ON items TO app; SELECT hashindex.grant_reader('items_idx', 'app', true)"
-    )
-    index = HashIndex.open(app, "items_idx")
-    code = codes.to_postgres(encoded.loaded_model.encode(vectors[:1]), 12)[0]
-    for tenant, first in (("b", 2), ("a", 1), ("stranger", 300)):
-        become(app, tenant)
-        own = {key for key in range(1, 301) if "abc"[(key - 1) % 3] == tenant}
-        coded = {key for key in own if key < UNKNOWN[0]}
-        # All rows are compared, those without a code too: fewer have one than are wanted.
-        assert {hit.id for hit in index.search(vectors[0], 300)} == own
-        assert len(index.search(vectors[0], 5)) == min(5, len(own))
-        assert {hit.id for hit in index.within(vectors[0], 12)} == coded
-        by_name = "SELECT id::bigint FROM hashindex.search('items_idx', %s, 300, query_code => %s)"
-        rows = app.execute(by_name, [Vector(vectors[0]), code]).fetchall()
-        assert {row[0] for row in rows} == own
-        assert (first in own) == (tenant != "stranger")

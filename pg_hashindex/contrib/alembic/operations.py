@@ -499,7 +499,7 @@ def swap_hash_model(name: str, model: str, *, existing_model: str | None = None)
     Raises
     ------
     UnknownIndexError, UnknownModelError, InvalidInputError
-        If the model cannot serve the index, or is evaluated in Python.
+        If the model cannot serve the index.
     InUseError
         If another swap of the index is under way.
     """

@@ -14,7 +14,7 @@ from django.db.models.query import EmptyQuerySet
 from django.db.models.sql.constants import INNER
 from django.db.models.sql.where import AND
 from numpy.typing import ArrayLike
-from pgvector import Bit, HalfVector, Vector
+from pgvector import HalfVector, Vector
 from pgvector.django import (
     CosineDistance,
     HalfVectorField,
@@ -54,7 +54,6 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         key: KeyColumns = None,
         candidates: int | None = None,
         probes: int | None = None,
-        code: Bit | None = None,
     ) -> Self:
         """Return the rows nearest to a query, by an index: the nearest first.
 
@@ -75,8 +74,6 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
             key.
         candidates, probes
             As `pg_hashindex.HashIndex.search`.
-        code
-            The query's code, if Python evaluates the index's model.
 
         Returns
         -------
@@ -111,7 +108,6 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
                 as_optional_count("candidates", candidates),
                 as_optional_count("probes", probes),
             ],
-            code=None if code is None else code.to_text(),
             filtered=self.query.clone(),
             tenant=None if tenant is None else meta.get_field(tenant).column,
         )
@@ -251,7 +247,6 @@ class _Search:
     name: str
     keys: list[Any]
     arguments: list[Any]
-    code: str | None
     filtered: Any
     tenant: str | None = None
     parent_alias: str = ""
@@ -281,13 +276,8 @@ class _Search:
         # Another schema may have a table of this name, with an index of its own.
         named = "hashindex._declared_name(%s, %s::regclass)"
         name_and_table = [self.name, quote(self.keys[0].model._meta.db_table)]
-        call = (
-            f"hashindex.search({named}, %s, %s, %s, %s, query_code => %s, filter => %s, "
-            "where_equals => %s::jsonb)"
-        )
-        values = [
-            *name_and_table, *self.arguments, self.code, None if alone else wanted, tenant
-        ]  # fmt: skip
+        call = f"hashindex.search({named}, %s, %s, %s, %s, filter => %s, where_equals => %s::jsonb)"
+        values = [*name_and_table, *self.arguments, None if alone else wanted, tenant]
         names = ["id"]
         if several:
             # The index may have its columns in another order, or under other names.

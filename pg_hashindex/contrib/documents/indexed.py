@@ -9,7 +9,6 @@ import sqlalchemy as sa
 from numpy.typing import ArrayLike
 from pgvector import Vector
 from psycopg import sql
-from psycopg.pq import TransactionStatus
 
 from ...db.connection import Connection
 from ...db.sql_files import query
@@ -17,7 +16,6 @@ from ...db.statements import execute, one_row
 from ...errors import (
     DatabaseStateError,
     DuplicateNameError,
-    InUseError,
     InvalidInputError,
     MissingRightsError,
 )
@@ -32,7 +30,7 @@ from ...index.search import (
     as_optional_count,
 )
 from ...models.functions import ModelFunctions, candidates_for
-from ...models.model import Metric, Model
+from ...models.model import Metric
 from ...quality.systems import GRAPH, Code, Exact
 from .connections import Connections, Source
 from .table import COLUMN, DocumentTable, Entry, Row
@@ -108,7 +106,6 @@ class IndexedDocuments:
         # The storage of an index that was found to have codes of every document.
         self._complete: str | None = None
         self._sees_catalog = False
-        self._model: tuple[int, Model] | None = None
         with connections.lent_to_read() as lent:
             found = DocumentTable.find(lent, schema, table, trust_owner=trust_owner)
             if found is None:
@@ -123,23 +120,6 @@ class IndexedDocuments:
         """Write documents, all or none; those whose ids are there already are replaced."""
         with self.connections.lent() as lent:
             self.table.write(lent, entries)
-            self._encode(lent)
-
-    def _encode(self, connection: Connection) -> None:
-        """Encode written documents if triggers cannot."""
-        with connection.transaction():
-            indexes = self._indexes(connection)
-        for index in indexes:
-            if index.encoded_in == "sql":
-                continue
-            # Another session is encoding; until it is done, searches compare all documents.
-            if connection.info.transaction_status != TransactionStatus.IDLE:
-                self._complete = None
-                continue
-            try:
-                HashIndex(connection, index.name).encode()
-            except InUseError:
-                self._complete = None
 
     def delete(self, ids: Sequence[str] | None) -> None:
         """Delete documents; all of them where ids is None."""
@@ -288,12 +268,6 @@ class IndexedDocuments:
                 # A role that may not read codes gets exact searches anyway.
                 return None
             self._complete = index.storage
-        if index.encoded_in == "python":
-            # Read once for all connections. Another thread may have noticed a swap meanwhile.
-            known = self._model
-            if known is None or known[0] != index.model_id:
-                known = self._model = (index.model_id, index.loaded_model)
-            vars(index)["loaded_model"] = known[1]
         return index
 
     def index(self, connection: Connection) -> IndexRow | Graph | None:

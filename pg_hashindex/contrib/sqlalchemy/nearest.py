@@ -4,7 +4,7 @@ from typing import Any, ClassVar, TypedDict, TypeVar, Unpack, overload
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import Bit, HalfVector, Vector
+from pgvector import HalfVector, Vector
 from pgvector.sqlalchemy import HALFVEC, VECTOR
 from sqlalchemy import orm
 from sqlalchemy.exc import CompileError
@@ -23,7 +23,7 @@ from ...models.model import OPERATORS, Metric
 from . import filters
 from .declared import HashIndex, declared_on
 from .statements import read_key
-from .types import HashCode, code
+from .types import code
 
 _Entity = TypeVar("_Entity")
 
@@ -32,7 +32,6 @@ class _Options(TypedDict, total=False):
     index: str | None
     candidates: int | None
     probes: int | None
-    code: Bit | None
     key: Any
 
 
@@ -57,7 +56,6 @@ def nearest(
     index: str | None = None,
     candidates: int | None = None,
     probes: int | None = None,
-    code: Bit | None = None,
     key: Any = None,
 ) -> "sa.Select[Any, float]":
     """Select the rows nearest to a query, by an index: the nearest first.
@@ -79,8 +77,6 @@ def nearest(
         The index; the one that is declared on the column by default.
     candidates, probes
         As `pg_hashindex.HashIndex.search`.
-    code
-        The query's code, if Python evaluates the index's model.
     key
         The key column of the index, or several; by default those that it is declared with, or the
         primary key of the column's table.
@@ -113,8 +109,6 @@ def nearest(
         sa.literal(as_optional_count("candidates", candidates), sa.Integer()),
         sa.literal(as_optional_count("probes", probes), sa.Integer()),
     ]
-    if code is not None:
-        arguments.append(sa.literal(code.to_text(), HashCode()))
     rows = _NearestRows(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
     )
@@ -311,20 +305,19 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
     name = compiler.render_literal_value(str(element.name).removeprefix("search_"), sa.String())
     if keys:
         name = f"hashindex._declared_name({name}, {_table_of(keys[0], compiler)})"
-    common, code = arguments[:4], arguments[4:]
-    named = [f"query_code => {value}" for value in code]
+    named = []
     if wanted is not None:
         tenant = tenant_in(
             clauses, lambda one: one.name == element.tenant and one.table == keys[0].table
         )
         if tenant is None or len(clauses) > 1 or wanted.key:
             text = filter_sql(wanted.clause, wanted.key, compiler, literal_binds=literal_binds)
-            named.insert(0, f"filter => {text}")
+            named.append(f"filter => {text}")
         if tenant is not None:
             value = compiler.process(tenant, literal_binds=literal_binds)
             column = compiler.render_literal_value(element.tenant, sa.String())
             named.append(f"where_equals => pg_catalog.jsonb_build_object({column}, {value})")
-    call = f"hashindex.search({', '.join([name, *common, *named])})"
+    call = f"hashindex.search({', '.join([name, *arguments, *named])})"
     if len(keys) < 2:
         return call
     # The index may have its columns in another order, or under other names.

@@ -31,6 +31,8 @@ from ...db.work import Work
 from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
 from ...hashers.numerics.threads import one_blas_thread
+from ...models.codes import pack
+from ...models.quantization import quantize
 from ...models.vectors import are_trainable
 from ..access import catch_up, configured_otherwise, drop_unused
 from ..catalog import IndexRow
@@ -502,7 +504,7 @@ class LandmarkBuild(TableReader):
         (hides_rows,) = self._execute(
             "SELECT pg_catalog.row_security_active($1::regclass)", [self.index.qualified_table]
         ).fetchone()
-        if self.throttle.limits or hides_rows or self.index.encoded_in != "sql":
+        if self.throttle.limits or hides_rows:
             return 1
         return self._jobs.count(
             rows, self._memory, n_landmarks, self.index.dimension, self._compared,
@@ -572,9 +574,8 @@ class LandmarkBuild(TableReader):
     ) -> None:
         """Write the landmark and the code of each row of ranges."""
         self._refuse_moved(heap)
-        coded = self.index.encoded_in == "python"
         self._each_block(
-            ranges, lambda place: self._read_pages(heap, place.first, place.end, coded=coded),
+            ranges, lambda place: self._read_pages(heap, place.first, place.end),
             lambda block: self._computed(block, landmarks, sums), self._write,
         )  # fmt: skip
 
@@ -617,7 +618,7 @@ class LandmarkBuild(TableReader):
 
         def work(part: slice) -> None:
             projections, taken = self._model.project_taken(vectors[part])
-            codes = self._model.row_codes(vectors[part][taken], projections)
+            codes = pack(quantize(projections, self._model.cuts))
             found[part.start] = projections, taken, codes
 
         in_threads(work, len(vectors))
@@ -627,11 +628,9 @@ class LandmarkBuild(TableReader):
     def _computed(
         self, block: Block, landmarks: Landmarks | TenantLandmarks, sums: ListSums | None
     ) -> bytes:
-        projections, codes = None, block.codes
-        if codes is None:
-            # The encoder, which comes after the build, names the rows that are left out.
-            projections, taken, codes = self._encoded(block.vectors)
-            block = block.select(taken)
+        # The encoder, which comes after the build, names the rows that are left out.
+        projections, taken, codes = self._encoded(block.vectors)
+        block = block.select(taken)
         points = self._points(block.vectors, projections)
         if isinstance(landmarks, TenantLandmarks):
             assert block.tenants is not None  # noqa: S101

@@ -37,8 +37,6 @@ _ROWS: LiteralString = """
     WHERE {pages} AND b.{column} IS NOT NULL {part}
 """
 
-_CODED_ROWS = query("landmarks.coded_rows")
-
 _EVERY_ROW = sql.SQL("")
 _PAGES: LiteralString = "b.ctid >= {first}::tid AND b.ctid < {end}::tid"
 
@@ -108,27 +106,25 @@ class TableReader:
         first: int,
         end: int,
         *,
-        coded: bool = False,
         part: sql.Composable = _EVERY_ROW,
     ) -> tuple[Block, int]:
         """Read pages, or the first ones if all hold too many rows for a block.
 
-        Returns the rows, in any order, ``coded`` with their codes, and the page after them.
+        Returns the rows, in any order, and the page after them.
         """
-        statement: LiteralString = _CODED_ROWS if coded else _ROWS
         most = max(2 * self._block_rows, _MOST_ROWS_OF_PAGE)
         with self.connection.transaction():
             while True:
                 range_of_pages = sql.SQL(_PAGES).format(
                     first=sql.Literal(f"({first},0)"), end=sql.Literal(f"({end},0)")
                 )
-                query = sql.SQL(statement + " LIMIT {most}").format(
+                query = sql.SQL(_ROWS + " LIMIT {most}").format(
                     **self._names,
                     pages=range_of_pages,
                     part=part,
                     most=sql.Literal(most + 1),
                 )
-                block = self._read(query, coded=coded)
+                block = self._read(query)
                 if len(block) <= most:
                     break
                 end = first + max(1, (end - first) // 2)
@@ -161,13 +157,12 @@ class TableReader:
         except WrongDimensionError:
             raise self._wrong_dimension() from None
 
-    def _read(self, query: sql.Composable, *, coded: bool) -> Block:
+    def _read(self, query: sql.Composable) -> Block:
         try:
             return read_block(
                 self.connection,
                 query,
                 dimension=self.index.dimension,
-                code_bits=self.index.n_bits if coded else None,
                 has_tenants=self._has_tenants,
                 key_columns=self._key_columns,
             )

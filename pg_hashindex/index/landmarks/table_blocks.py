@@ -17,7 +17,6 @@ from psycopg import sql
 
 from ...db.connection import Connection
 from ...hashers.numerics.rows import row_slices
-from ...models.codes import code_bytes
 
 if TYPE_CHECKING:
     from .training import Halves
@@ -46,14 +45,10 @@ class WrongDimensionError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of a table: keys, vectors (n, d), and codes (n, width) if the query has them.
-
-    ``tenants`` (n,) are the numbers of the rows' tenants, if the query has them.
-    """
+    """Rows of a table: keys, vectors (n, d), and the numbers of their tenants (n,), if any."""
 
     keys: Keys
     vectors: NDArray[np.float32]
-    codes: NDArray[np.uint8] | None
     tenants: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
@@ -65,9 +60,8 @@ class Block:
             return self
         keys = self.keys
         kept = keys[wanted] if isinstance(keys, np.ndarray) else list(compress(keys, wanted))
-        codes = None if self.codes is None else self.codes[wanted]
         tenants = None if self.tenants is None else self.tenants[wanted]
-        return Block(kept, self.vectors[wanted], codes, tenants)
+        return Block(kept, self.vectors[wanted], tenants)
 
 
 def read_block(
@@ -75,11 +69,10 @@ def read_block(
     query: sql.Composable,
     *,
     dimension: int,
-    code_bits: int | None = None,
     has_tenants: bool = False,
     key_columns: int = 1,
 ) -> Block:
-    """Read a query of key, code where ``code_bits`` is given, and vector or halfvec.
+    """Read a query of key and vector or halfvec.
 
     The number of the tenant, an integer, comes before the vector where there are tenants. None of
     them is NULL, and the query has no parameters. A vector of another dimension raises
@@ -90,7 +83,6 @@ def read_block(
         query,
         sys.maxsize,
         dimension=dimension,
-        code_bits=code_bits,
         has_tenants=has_tenants,
         key_columns=key_columns,
     )
@@ -103,15 +95,11 @@ def read_blocks(
     most_rows: int,
     *,
     dimension: int,
-    code_bits: int | None = None,
     has_tenants: bool = False,
     key_columns: int = 1,
 ) -> Iterator[Block]:
     """Read a query as `read_block` does, block by block; the last one may be empty."""
     copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
-    code_part = (
-        0 if code_bits is None else _LENGTH_BYTES + _BIT_HEADER_BYTES + code_bytes(code_bits)
-    )
     tenant_part = _LENGTH_BYTES + _TENANT_BYTES if has_tenants else 0
     rows: list[bytes] = []
     with connection.cursor() as cursor, cursor.copy(copy) as source:
@@ -123,22 +111,18 @@ def read_blocks(
             if row and row != _TRAILER:
                 rows.append(row)
             if len(rows) == most_rows:
-                yield _parse(rows, dimension, code_part, tenant_part, key_columns)
+                yield _parse(rows, dimension, tenant_part, key_columns)
                 rows = []
-    yield _parse(rows, dimension, code_part, tenant_part, key_columns)
+    yield _parse(rows, dimension, tenant_part, key_columns)
 
 
-def _parse(
-    rows: list[bytes], dimension: int, code_part: int, tenant_part: int, key_columns: int
-) -> Block:
+def _parse(rows: list[bytes], dimension: int, tenant_part: int, key_columns: int) -> Block:
     """Cut rows into their parts, by places that are counted from the end of the key."""
     # The numbers of the vector begin here.
-    tenant_end = code_part + tenant_part
-    start = tenant_end + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
+    start = tenant_part + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
     if not rows:
-        codes = np.empty((0, 0), np.uint8) if code_part else None
         tenants = np.empty(0, np.intp) if tenant_part else None
-        return Block([], np.empty((0, dimension), np.float32), codes, tenants)
+        return Block([], np.empty((0, dimension), np.float32), tenants)
     key = _end_of_key(rows[0], key_columns)
     # The part after the key is equally long in all rows if their vectors are.
     tail = len(rows[0]) - key
@@ -161,15 +145,11 @@ def _parse(
     if (tails[:, header : header + 2] != np.array([dimension], ">u2").view(np.uint8)).any():
         raise WrongDimensionError
     vectors = np.ascontiguousarray(tails[:, start:]).view(">f4" if number == 4 else ">f2")
-    codes = None
-    if code_part:
-        end = tenant_end - tenant_part
-        codes = tails[:, end - code_part + _LENGTH_BYTES + _BIT_HEADER_BYTES : end]
     tenants = None
     if tenant_part:
-        numbers = np.ascontiguousarray(tails[:, tenant_end - _TENANT_BYTES : tenant_end])
+        numbers = np.ascontiguousarray(tails[:, _LENGTH_BYTES:tenant_part])
         tenants = numbers.view(">i4")[:, 0].astype(np.intp)
-    return Block(keys, vectors.astype(np.float32), codes, tenants)
+    return Block(keys, vectors.astype(np.float32), tenants)
 
 
 def texts_of(keys: Keys) -> list[str]:
