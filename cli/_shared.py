@@ -72,14 +72,6 @@ def is_given(flag: str) -> bool:
     return context is not None and bool(context.find_root().params.get(flag))
 
 
-#: Every command that connects may meet another role's table or schema.
-trust_option = click.option(
-    "--trust-owner",
-    is_flag=True,
-    expose_value=False,
-    callback=_remember,
-    help="Trust other owners: see pg-hashindex --help.",
-)
 verbose_option = click.option(
     "-v",
     "--verbose",
@@ -88,11 +80,6 @@ verbose_option = click.option(
     callback=_remember,
     help="Print all that is known.",
 )
-
-
-def trusted() -> bool:
-    """Return whether --trust-owner was given."""
-    return is_given("trust_owner")
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -116,8 +103,7 @@ def words(context: click.Context, option: click.Parameter, value: str | None) ->
     return None if value is None else [word.strip() for word in value.split(",") if word.strip()]
 
 
-database_option = together(url_option, trust_option)
-of_database = together(database_option, json_option)
+of_database = together(url_option, json_option)
 of_index = together(click.argument("name"), of_database)
 
 table_options = together(
@@ -328,11 +314,8 @@ class LateGroup(click.Group):
 def connected(url: str) -> "Iterator[Connection]":
     """Open a connection for one command."""
     from pg_hashindex.db.connection import connect
-    from pg_hashindex.db.owners import trust_owners
 
     with connect(url) as connection:
-        if trusted():
-            trust_owners(connection)
         connection.add_notice_handler(_warn)
         with _noting_rows_left_out():
             try:

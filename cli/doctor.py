@@ -94,8 +94,7 @@ def doctor(
 
     Nothing is installed and nothing written: one read-only transaction compares the HNSW and
     IVFFlat indexes of the column, with several settings, with exact search. That does not
-    protect you: the owner of a table can run code as you, so a table of another role is refused
-    unless --trust-owner is given.
+    protect you: the owner of a table can run code as you, so a table of another role is refused.
     """
     from pg_hashindex.quality.doctor import diagnose
     from pg_hashindex.quality.doctor_catalog import only_column

@@ -39,7 +39,6 @@ from ._shared import (
     queries_option,
     seed_option,
     table_options,
-    trusted,
     verbose_option,
 )
 
@@ -167,7 +166,7 @@ def configure(
     Searches do not wait; they use the previous access path until the new one is built.
     """
     with opened(database_url, name) as found:
-        found.configure(trust_owner=trusted(), **settings)
+        found.configure(**settings)
         # A rebalance goes on by itself, or is left to `encode`.
         if build and found.building not in (None, found.access):
             with progress(f"building access by {found.building}"):

@@ -26,8 +26,6 @@ _DATABASE = """
 PG_HASHINDEX_DATABASE_URL, DATABASE_URL and then libpq's own variables name the database: PGHOST,
 PGDATABASE, PGSERVICE, ... Other users of the machine see a password in an option (ps): have it in
 the variable or in ~/.pgpass.
-
---trust-owner trusts other roles that own the table or the schema: they can run code as you.
 """
 
 

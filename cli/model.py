@@ -32,7 +32,6 @@ from ._shared import (
     LANGUAGES,
     answer,
     connected,
-    database_option,
     echo,
     is_verbose,
     key_option,
@@ -43,6 +42,7 @@ from ._shared import (
     print_table,
     progress,
     seed_option,
+    url_option,
     verbose_option,
 )
 
@@ -399,7 +399,7 @@ def make_functions(
 
 @model.command()
 @click.argument("reference", metavar="NAME[:VERSION]")
-@database_option
+@url_option
 def drop(database_url: str, reference: str) -> None:
     """Drop one version, or every version, of a model that no index uses."""
     with connected(database_url) as connection:
@@ -412,7 +412,7 @@ def drop(database_url: str, reference: str) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--sql", is_flag=True, help="Write a script for psql, for databases without Python.")
-@database_option
+@url_option
 def export_model(database_url: str, reference: str, file: Path, force: bool, sql: bool) -> None:
     """Write a model to FILE: one archive with a checksum, nothing in it is code."""
     with connected(database_url) as connection:
@@ -539,7 +539,7 @@ def _encode_file(
     type=click.Choice(get_args(Metric)),
     help="Distance of a model that Faiss wrote.  [default: l2]",
 )
-@database_option
+@url_option
 def import_model(database_url: str, file: Path, name: str | None, metric: Metric | None) -> None:
     """Store the model in FILE under its name, as the next version.
 

@@ -31,7 +31,6 @@ from ._shared import (
     build_options,
     confirm,
     connected,
-    database_option,
     echo,
     note,
     print_measured,
@@ -39,7 +38,7 @@ from ._shared import (
     progress,
     refuse_columns,
     table_options,
-    trusted,
+    url_option,
 )
 
 # Answers that are searched for.
@@ -75,7 +74,7 @@ _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_
 )
 @build_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@database_option
+@url_option
 def quickstart(
     database_url: str,
     table: str,
@@ -271,7 +270,7 @@ def _fill_index(
 
 def _schema_is_current(database_url: str) -> bool:
     with translated_errors(), create_engine(database_url).connect() as connection:
-        return schema.status(connection, trust_owner=trusted()).up_to_date
+        return schema.status(connection).up_to_date
 
 
 def _install(database_url: str) -> None:

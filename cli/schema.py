@@ -9,12 +9,10 @@ from pg_hashindex.db.server_errors import translated_errors
 from ._shared import (
     NO,
     confirm,
-    database_option,
     json_option,
     note,
     print_json,
     print_table,
-    trusted,
     url_option,
 )
 
@@ -40,7 +38,6 @@ def upgrade(database_url: str, owner: str | None) -> None:
     """
     with translated_errors(), create_engine(database_url).begin() as connection:
         changed = installed.upgrade(connection, owner=owner)
-        after = installed.status(connection, trust_owner=True)
         administrator, superuser = installed.administrator(connection) or ("", False)
     if superuser:
         note(
@@ -48,30 +45,30 @@ def upgrade(database_url: str, owner: str | None) -> None:
             "it. For another owner, while there is nothing to keep: pg-hashindex schema downgrade; "
             "CREATE ROLE hashindex_admin LOGIN; pg-hashindex schema upgrade --owner hashindex_admin"
         )
-    note(f"schema is at revision {after.revision}" if changed else "already up to date")
+    note(f"schema is at revision {installed.head()}" if changed else "already up to date")
     note(f"role {administrator} administers it; all roles that search or write trust it")
 
 
 @schema.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@database_option
+@url_option
 def downgrade(database_url: str, yes: bool) -> None:
     """Remove the schema with its models; refused while there are indexes."""
     if not yes:
         confirm("Remove schema hashindex and all models in it?")
     with translated_errors(), create_engine(database_url).begin() as connection:
-        there = installed.status(connection, trust_owner=trusted()).installed
-        installed.downgrade(connection, drop_models=True, trust_owner=trusted())
+        there = installed.status(connection).installed
+        installed.downgrade(connection, drop_models=True)
     note("schema hashindex is removed" if there else "schema hashindex is not installed")
 
 
 @schema.command()
-@database_option
+@url_option
 @json_option
 def status(database_url: str, as_json: bool) -> None:
     """Compare the database with this release; exit code 1 if an upgrade is due."""
     with translated_errors(), create_engine(database_url).connect() as connection:
-        found = installed.status(connection, trust_owner=trusted())
+        found = installed.status(connection)
     if as_json:
         print_json(found.as_dict())
     else:

@@ -15,8 +15,8 @@ HEAD = """# Command line
 Every command that works on a database finds it by the first of these: `--database-url URL`; the
 variable `PG_HASHINDEX_DATABASE_URL`; `DATABASE_URL`; libpq's own `PGHOST`, `PGPORT`, `PGDATABASE`,
 `PGUSER`, `PGSERVICE`, ... Other users of the machine see a command's options in `ps`: have a URL
-with a password in the variable, or the password in `~/.pgpass`. Each of these commands but
-`schema upgrade` takes `--trust-owner` too: see [whose tables](production.md#whose-tables).
+with a password in the variable, or the password in `~/.pgpass`. A table of another role may be
+refused: see [whose tables](production.md#whose-tables).
 
 Results go to stdout, progress and notes to stderr. In a terminal, tables have lines and long work
 has progress bars; elsewhere tables are plain, and long work prints a line when it begins and one
@@ -38,7 +38,7 @@ Written by `python docs/make_cli.py` from the commands' own help. Options of sev
 """
 
 #: Options that the head explains.
-IN_HEAD = ("--database-url", "--trust-owner", "--help")
+IN_HEAD = ("--database-url", "--help")
 #: An option of this number of commands is described once.
 SEVERAL = 2
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from . import training as training
     from .db import schema as schema
     from .db.connection import connect as connect
-    from .db.owners import trust_owners as trust_owners
     from .db.progress import show_progress as show_progress
     from .errors import HashIndexError as HashIndexError
     from .index.async_index import AsyncHashIndex as AsyncHashIndex
@@ -49,7 +48,6 @@ _HOMES = {
     "show_progress": "db.progress:show_progress",
     "store": "models.store",
     "training": "training",
-    "trust_owners": "db.owners:trust_owners",
     "tuning": "quality.tuning",
 }
 

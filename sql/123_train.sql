@@ -3,7 +3,7 @@
 -- The options of a training, or an error: its cuts, and the dimension of the vectors.
 CREATE OR REPLACE FUNCTION hashindex._check_training(
     name text, table_name regclass, column_name text, method text, INOUT cuts integer, metric text, sample integer, seed bigint,
-    trust_owner boolean, OUT dimension integer
+    OUT dimension integer
 )
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -32,9 +32,7 @@ BEGIN
     ELSIF seed IS NULL OR seed < 0 THEN
         RAISE EXCEPTION 'seed is %; it must be 0 or more', seed USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF trust_owner IS NOT TRUE THEN
-        PERFORM hashindex._check_owners(table_name, '{}');
-    END IF;
+    PERFORM hashindex._require_owner(table_name, ARRAY[column_name], 'Copy its vectors into a table of your own (COPY), and train on that.');
     PERFORM hashindex._check_vector_column(table_name, column_name, NULL);
     EXECUTE format('SELECT {ext}.vector_dims(b.%I) FROM %s b WHERE b.%I IS NOT NULL LIMIT 1', column_name, table_name, column_name) INTO dimension;
     IF dimension IS NULL THEN
@@ -144,8 +142,7 @@ CREATE OR REPLACE FUNCTION hashindex.train(
     metric text DEFAULT 'cosine',
     sample integer DEFAULT 20000,
     seed bigint DEFAULT 0,
-    force boolean DEFAULT false,
-    trust_owner boolean DEFAULT false
+    force boolean DEFAULT false
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -172,7 +169,7 @@ DECLARE
     version integer;
 BEGIN
     PERFORM hashindex._check_administrator();
-    SELECT o.* INTO cuts, dimension FROM hashindex._check_training(name, table_name, column_name, method, cuts, metric, sample, seed, trust_owner) o;
+    SELECT o.* INTO cuts, dimension FROM hashindex._check_training(name, table_name, column_name, method, cuts, metric, sample, seed) o;
 
     -- A sample that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so whole
     -- pages of it are drawn. At most 256 MB are held.

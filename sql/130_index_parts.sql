@@ -1,8 +1,8 @@
 -- Finds an index, and says which operators, types and rankings its statements use.
 
 -- The gate of every function that takes the name of an index, before any other statement: its catalog row, for a caller who may do what
--- the function does. Whoever changes something administers the schema. Where the table is read, its owner is trusted: he can run code as
--- whoever names the table.
+-- the function does. Whoever changes something administers the schema. Where the table is read, its owner has the administrator's rights: he
+-- can run code as whoever names the table.
 CREATE OR REPLACE FUNCTION hashindex._require(index_name text, administers boolean DEFAULT false, reads boolean DEFAULT true)
 RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -20,7 +20,7 @@ BEGIN
         PERFORM hashindex._check_administrator();
     END IF;
     IF reads THEN
-        PERFORM hashindex._require_trust(i.schema_name, i.table_name, i.trusted_owners, hashindex._read_columns(i), coalesce(i.swap_of, i.name));
+        PERFORM hashindex._require_owner(hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i), hashindex._owner_remedy(i));
     END IF;
     RETURN i;
 END
@@ -35,7 +35,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error; also if an owner of its table is not trusted';
+COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error; also if an owner of its table lacks the administrator''s rights';
 
 -- Name of the index that is declared under a name on a table. Of tables of one name, the first one's index has the name, and those in other
 -- schemas have it with their schema.

@@ -123,11 +123,9 @@ BEGIN
     RETURN jsonb_build_object(
         -- Whether written rows n have other types than the index keeps, and whether their values fit into those.
         'types_differ', types.differ, 'as_kept', types.kept,
-        -- Owners that the administrator trusts; an error if the table has others.
-        'trusted', format('%L, %L', i.trusted_owners, hashindex._read_columns(i)),
-        'require_trust', format(
-            'hashindex._require_trust(%L, %L, %L, %L, %L)', i.schema_name, i.table_name, i.trusted_owners, hashindex._read_columns(i),
-            coalesce(i.swap_of, i.name)
+        -- An error if the table has owners without the administrator's rights.
+        'require_owner', format(
+            'hashindex._require_owner(hashindex._oid_of(%L, %L), %L, %L)', i.schema_name, i.table_name, hashindex._read_columns(i), hashindex._owner_remedy(i)
         ),
         -- Whether the codes are complete for this snapshot, are of this table, and were not dropped by a build.
         'codes_are_seen', hashindex._fill('EXISTS (SELECT FROM hashindex.index x WHERE {seen})', conditions),

@@ -1,4 +1,5 @@
--- Asks for the owners of a table before a statement names it: PostgreSQL runs their code in whoever plans the statement.
+-- Asks for the owners of a table before a statement names it: PostgreSQL runs their code, in partial indexes, policies and CHECK constraints, in
+-- whoever plans the statement.
 
 -- The table that has a name now, or NULL: another one may have been put in its place. Not by to_regclass, which fails in a schema that the caller may not use.
 CREATE OR REPLACE FUNCTION hashindex._oid_of(schema_name text, table_name text) RETURNS oid
@@ -11,85 +12,66 @@ BEGIN
 END
 $$;
 
--- Owners of a table, of its partitions, their schemas and types of columns that are neither the caller nor the administrator, nor trusted.
-CREATE OR REPLACE FUNCTION hashindex._untrusted_owners(base oid, trusted text[], administered boolean DEFAULT true, columns text[] DEFAULT NULL)
-RETURNS TABLE (owner text, refusal text, mark text)
+-- Owners of a table, of its partitions, their schemas and types of columns without the administrator's rights. With columns NULL, as the query says.
+CREATE OR REPLACE FUNCTION hashindex._other_owners(base oid, columns text[]) RETURNS TABLE (owner text, refusal text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    {untrusted_owners};
+    {other_owners};
 END
 $$;
 
--- Whether the administrator trusts the owners of a table, of its partitions and schemas, and of the types of some columns: if not, no
--- function of his may name it.
-CREATE OR REPLACE FUNCTION hashindex._is_trusted(base oid, trusted text[], columns text[]) RETURNS boolean
+-- Whether the owners of a table, of its schema, and of the types of some columns have the administrator's rights: if not, no function of
+-- his may name it.
+CREATE OR REPLACE FUNCTION hashindex._owners_administer(base oid, columns text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
--- Otherwise each search of a partitioned table plans this again.
 SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-    -- Objects of the administrator are looked up in one step, which costs 50 us, and 3 for each partition.
+    -- Most tables are plain, with keys of built-in types, and are looked up in one step.
     RETURN EXISTS (
-        -- By pg_inherits, since pg_partition_tree locks all partitions.
-        SELECT count(*) FROM (
-            WITH RECURSIVE tree (oid) AS (SELECT base UNION SELECT h.inhrelid FROM tree t JOIN pg_inherits h ON h.inhparent = t.oid)
-            SELECT t.oid FROM tree t
-        ) p(oid)
-        CROSS JOIN LATERAL (SELECT x.* FROM pg_class x WHERE x.oid = p.oid OFFSET 0) c JOIN pg_namespace n ON n.oid = c.relnamespace
+        SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
-        CROSS JOIN LATERAL (SELECT CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END) s(owner)
-        HAVING bool_and(
-            (c.relkind = 'p' OR c.relkind = 'r' AND NOT c.relhassubclass)
-            AND (pg_has_role(c.relowner, h.nspowner, 'USAGE') OR concat(c.relowner, ':', pg_get_userbyid(c.relowner)) = ANY (trusted))
-            AND (pg_has_role(s.owner, h.nspowner, 'USAGE') OR concat(s.owner, ':', pg_get_userbyid(s.owner)) = ANY (trusted))
-        ) AND NOT EXISTS (
-            SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = base AND a.attname = ANY (columns) AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
-        )
+        WHERE c.oid = base AND c.relkind = 'r' AND NOT c.relhassubclass AND pg_has_role(c.relowner, h.nspowner, 'USAGE')
+          AND pg_has_role(CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END, h.nspowner, 'USAGE')
+          AND NOT EXISTS (
+              SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+              WHERE a.attrelid = base AND a.attname = ANY (columns) AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
+          )
     -- A snapshot may be older than the table that has the name now.
-    ) OR EXISTS (SELECT FROM pg_class c WHERE c.oid = base) AND NOT EXISTS (SELECT FROM hashindex._untrusted_owners(base, trusted, NULL, columns));
+    ) OR EXISTS (SELECT FROM pg_class c WHERE c.oid = base) AND NOT EXISTS (SELECT FROM hashindex._other_owners(base, columns));
 END
 $$;
 
--- Refuses a table if its owner, or that of a partition or a schema, could run code as the caller and is not trusted. PostgreSQL runs
--- functions of a table's owner, in partial indexes, policies and CHECK constraints, in whoever plans a query on the table: so this is
--- checked before a statement names it.
-CREATE OR REPLACE FUNCTION hashindex._check_owners(
-    base oid, trusted text[], remedy text DEFAULT '--trust-owner (trust_owner => true)', columns text[] DEFAULT NULL
-)
-RETURNS void
+-- Refuses a table whose owners lack the administrator's rights. Returns true, so that a declaration can ask it.
+CREATE OR REPLACE FUNCTION hashindex._require_owner(base oid, columns text[], remedy text) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    untrusted record;
+    other text;
 BEGIN
-    SELECT u.* INTO untrusted FROM hashindex._untrusted_owners(base, trusted, true, columns) u LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION '%, when a query on it is planned', untrusted.refusal
-            USING ERRCODE = 'insufficient_privilege',
-                  HINT = format('Connect as role %I, or if that role may do all that you may: %s', untrusted.owner, remedy);
-    END IF;
-END
-$$;
-
--- Refuses the table of an index unless it is trusted, or belongs to the caller. Returns true, so that a declaration can ask it.
-CREATE OR REPLACE FUNCTION hashindex._require_trust(schema_name text, table_name text, trusted text[], columns text[], index_name text) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    base oid := hashindex._oid_of(schema_name, table_name);
-BEGIN
-    IF NOT hashindex._is_trusted(base, trusted, columns) THEN
-        PERFORM hashindex._check_owners(base, trusted, format('pg-hashindex index configure %s --trust-owner', index_name), columns);
+    IF NOT hashindex._owners_administer(base, columns) THEN
+        SELECT o.refusal INTO other FROM hashindex._other_owners(base, columns) o LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION '%', other USING ERRCODE = 'insufficient_privilege', HINT = remedy;
+        END IF;
     END IF;
     RETURN true;
+END
+$$;
+
+-- Advice about the table of an index that got another owner.
+CREATE OR REPLACE FUNCTION hashindex._owner_remedy(i hashindex.index) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format('give it to role %s, or drop the index: pg-hashindex index drop %s', hashindex._administrator()::regrole, coalesce(i.swap_of, i.name));
 END
 $$;
 

@@ -217,7 +217,7 @@ BEGIN
     UNION ALL
     -- Searches run as the caller and look up names in these schemas.
     SELECT 'warning', format('role %I may create functions in schema %I, beside pgvector', g.role, n.nspname), 'searches could call them',
-        format('REVOKE CREATE ON SCHEMA %I FROM %I, or trust it; or have pgvector in a schema of its own', n.nspname, g.role)
+        format('REVOKE CREATE ON SCHEMA %I FROM %I; or have pgvector in a schema of its own', n.nspname, g.role)
     FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace CROSS JOIN hashindex._grants_in(n.nspacl) g
     WHERE e.extname = 'vector' AND g.privilege = 'CREATE' AND g.grantee NOT IN (n.nspowner, administrator);
 END

@@ -15,6 +15,19 @@ BEGIN
 END
 $$;
 
+-- The commands that make pgvector's index of a column over a function of a model.
+CREATE OR REPLACE FUNCTION hashindex._function_instead(base regclass, column_name text, used hashindex.model) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format(
+        'pg-hashindex model functions %s; CREATE INDEX ON %s USING hnsw ((hashindex.%I(%I)::bit(%s)) bit_hamming_ops);',
+        hashindex._shell_word(format('%s:%s', used.name, used.version)), base, hashindex._function_name(used, 'code'), column_name, used.n_bits
+    );
+END
+$$;
+
 -- Refuses a table whose rows Citus keeps: writes to shards fire no trigger of the table. The hint has the statements that serve it.
 CREATE OR REPLACE FUNCTION hashindex._check_local(base regclass, column_name text, used hashindex.model) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -23,11 +36,8 @@ AS $$
 BEGIN
     IF hashindex._is_sharded(base) THEN
         RAISE EXCEPTION 'Citus distributes table %, and pg_hashindex keeps codes of local tables only', base
-            USING ERRCODE = 'feature_not_supported', HINT = format(
-                'Run: pg-hashindex model functions %s; then make pgvector''s index, which Citus distributes too: '
-                'CREATE INDEX ON %s USING hnsw ((hashindex.%I(%I)::bit(%s)) bit_hamming_ops);',
-                hashindex._shell_word(format('%s:%s', used.name, used.version)), base, hashindex._function_name(used, 'code'), column_name, used.n_bits
-            );
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = 'Make pgvector''s index over a function of the model, which Citus distributes too: ' || hashindex._function_instead(base, column_name, used);
     END IF;
 END
 $$;

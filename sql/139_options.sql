@@ -73,7 +73,6 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     model text,
     key_columns text[] DEFAULT NULL,
     metric text DEFAULT NULL,
-    trust_owner boolean DEFAULT false,
     access text DEFAULT NULL,
     tenant text DEFAULT NULL,
     ranking text DEFAULT NULL,
@@ -104,8 +103,7 @@ BEGIN
         jsonb_build_object(
             'key_columns', key_columns, 'metric', metric, 'access', access, 'ranking', ranking, 'candidates', candidates, 'probes', probes,
             'tenant', tenant
-        ),
-        trust_owner
+        )
     );
     complete := (hashindex.find_index(name)).encoded;
     IF NOT complete THEN
@@ -125,8 +123,7 @@ CREATE OR REPLACE FUNCTION hashindex.configure_index(
     access text DEFAULT NULL,
     ranking text DEFAULT NULL,
     candidates integer DEFAULT NULL,
-    probes integer DEFAULT NULL,
-    trust_owner boolean DEFAULT false
+    probes integer DEFAULT NULL
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -134,23 +131,22 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     PERFORM hashindex._configure_index(
-        name, jsonb_build_object('access', access, 'ranking', ranking, 'candidates', candidates, 'probes', probes), trust_owner
+        name, jsonb_build_object('access', access, 'ranking', ranking, 'candidates', candidates, 'probes', probes)
     );
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.configure_index IS
-    'sets the defaults of an index''s searches, and trusts the owners of its table with trust_owner; another access path takes over once pg-hashindex index encode has built it';
+    'sets the defaults of an index''s searches; another access path takes over once pg-hashindex index encode has built it';
 
--- Changes options of an index that is in use, and trusts the owners that its table has now if trust_owner says so.
-CREATE OR REPLACE FUNCTION hashindex._configure_index(name text, options jsonb, trust_owner boolean DEFAULT false) RETURNS void
+-- Changes options of an index that is in use.
+CREATE OR REPLACE FUNCTION hashindex._configure_index(name text, options jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(_configure_index.name, administers => true, reads => trust_owner IS NOT TRUE);
+    i hashindex.index := hashindex._require(_configure_index.name, administers => true);
     used hashindex.model;
-    owners text[];
     given hashindex.index;
     -- The path that searches will use. One that is still being built has its probes already.
     meant text;
@@ -158,14 +154,6 @@ DECLARE
     stays boolean;
     plain text;
 BEGIN
-    IF trust_owner THEN
-        owners := ARRAY(
-            SELECT u.mark FROM hashindex._untrusted_owners(hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true, hashindex._read_columns(i)) u
-        );
-        UPDATE hashindex.index x SET trusted_owners = ARRAY(SELECT DISTINCT o FROM unnest(x.trusted_owners || owners) o ORDER BY 1)
-        WHERE _configure_index.name IN (x.name, x.swap_of);
-        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.swap_of = _configure_index.name;
-    END IF;
     -- A trigger that has begun may still log keys or read the landmarks, and would meet no table.
     IF i.next_generation IS NOT NULL AND options ->> 'access' IS NOT NULL OR i.landmark_table IS NOT NULL AND options ->> 'access' <> 'landmarks' THEN
         PERFORM hashindex._lock_against_writers(i);

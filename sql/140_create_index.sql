@@ -17,7 +17,7 @@ END
 $$;
 
 -- Creates an index with options, as _options_of has them.
-CREATE OR REPLACE FUNCTION hashindex._create_index(name text, table_name regclass, column_name text, model text, options jsonb, trust_owner boolean)
+CREATE OR REPLACE FUNCTION hashindex._create_index(name text, table_name regclass, column_name text, model text, options jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -43,10 +43,11 @@ BEGIN
     used := hashindex.find_model(model);
     PERFORM hashindex._check_evaluated(used, _create_index.table_name, _create_index.column_name);
     PERFORM hashindex._check_local(_create_index.table_name, _create_index.column_name, used);
-    IF trust_owner IS NOT TRUE THEN
-        PERFORM hashindex._check_owners(_create_index.table_name, '{}');
-    END IF;
-    i.trusted_owners := ARRAY(SELECT DISTINCT u.mark FROM hashindex._untrusted_owners(_create_index.table_name, '{}') u ORDER BY 1);
+    PERFORM hashindex._require_owner(
+        _create_index.table_name, ARRAY[column_name],
+        'Have its owner make an index of pgvector over a function of the model, with his own rights: '
+            || hashindex._function_instead(_create_index.table_name, _create_index.column_name, used)
+    );
     options := hashindex._checked_options(name, used, options);
     i := hashindex._with_options(i, options);
     i.name := _create_index.name;

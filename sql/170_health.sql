@@ -307,19 +307,18 @@ DECLARE
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
-    untrusted text[] := ARRAY(SELECT u.refusal FROM hashindex._untrusted_owners(base, i.trusted_owners, true, hashindex._read_columns(i)) u);
-    whole boolean := untrusted = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
+    strange text[] := ARRAY(SELECT o.refusal FROM hashindex._other_owners(base, hashindex._read_columns(i)) o);
+    whole boolean := strange = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
 BEGIN
     IF hashindex._is_sharded(base) OR EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
         -- Other checks fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
         RETURN;
     END IF;
-    IF untrusted <> '{}' THEN
+    IF strange <> '{}' THEN
         -- Other checks read the table.
-        RETURN QUERY SELECT 'rights', 'broken', cardinality(untrusted)::double precision,
-            array_to_string(untrusted[:5], '; ') || ': searches by other roles, encoding and most checks are refused', format(
-                'if that role may do all that you may: pg-hashindex index configure %s --trust-owner; else drop the index', coalesce(i.swap_of, i.name));
+        RETURN QUERY SELECT 'rights', 'broken', cardinality(strange)::double precision,
+            array_to_string(strange[:5], '; ') || ': searches, encoding and most checks are refused', hashindex._owner_remedy(i);
         RETURN;
     END IF;
     RETURN QUERY
@@ -327,7 +326,7 @@ BEGIN
         VALUES (1, 'table', 'table, column, key and codes are there'),
                (2, 'triggers', CASE WHEN base IS NOT NULL THEN 'all there and enabled' END),
                (3, 'functions', 'all there'),
-               (4, 'rights', format('all belongs to role %s, and the owner of the table is trusted', administrator)),
+               (4, 'rights', format('all belongs to role %s, and the owner of the table has its rights', administrator)),
                (5, 'access', CASE WHEN whole THEN concat_ws(', until then ', CASE WHEN i.building IS NOT NULL
                     THEN format('access path %s is being built%s', i.building, CASE i.building WHEN i.access THEN ' again' END) END, 'searches use ' || i.access) END)
     ),

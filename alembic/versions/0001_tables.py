@@ -161,12 +161,6 @@ def upgrade() -> None:
             server_default=sa.false(),
         ),
         column(
-            "trusted_owners",
-            "owners of the table, partitions and schemas that are trusted, as oid:name",
-            sa.ARRAY(sa.Text),
-            server_default="{}",
-        ),
-        column(
             "unverified",
             "whether triggers were away, and codes are yet to be compared with fresh ones",
             sa.Boolean,

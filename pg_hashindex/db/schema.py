@@ -169,9 +169,7 @@ def _bring_up_to_date(connection: sa.Connection, found: SchemaStatus, first: lis
     _run(connection, f"{_REBUILD} {'' if found.up_to_date else stamp()}")
 
 
-def downgrade(
-    connection: sa.Connection, *, drop_models: bool = False, trust_owner: bool = False
-) -> None:
+def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
     """Remove the schema; the user's own tables stay as they are.
 
     Parameters
@@ -180,8 +178,6 @@ def downgrade(
         The caller commits.
     drop_models
         Whether to drop trained models with it.
-    trust_owner
-        As for `status`.
 
     Raises
     ------
@@ -192,7 +188,7 @@ def downgrade(
         functions.
     """
     with translated_errors():
-        if not status(connection, trust_owner=trust_owner).installed:
+        if not status(connection).installed:
             return
         # This waits for an upgrade or another downgrade, and only the owner may do it.
         _run(
@@ -240,23 +236,17 @@ def downgrade(
         )
 
 
-def status(connection: sa.Connection, *, trust_owner: bool = False) -> SchemaStatus:
+def status(connection: sa.Connection) -> SchemaStatus:
     """Compare the database with this release.
-
-    Parameters
-    ----------
-    trust_owner
-        Whether a superuser trusts the role that owns the schema: it can run code as whoever uses
-        the schema.
 
     Raises
     ------
     MissingRightsError
-        If a superuser asks, another role owns the schema, and ``trust_owner`` is False.
+        If a superuser asks, and another role owns the schema: it can run code as whoever uses it.
     """
     with translated_errors():
         row = connection.execute(sa.text(SCHEMA_OWNER)).one_or_none()
-        if row is not None and not trust_owner:
+        if row is not None:
             refuse_owner(*row[:3])
         return _status(connection)
 
@@ -273,7 +263,7 @@ def _status(connection: sa.Connection) -> SchemaStatus:
     return SchemaStatus(
         installed=installed,
         revision=revision,
-        head=_head(),
+        head=head(),
         functions=row.comment.rpartition(" ")[2] if installed and row.comment else None,
         packaged_functions=_fingerprint(),
         extension=row.extension,
@@ -451,7 +441,7 @@ def _refuse_unknown(found: SchemaStatus) -> None:
         raise MissingSchemaError(NOT_UPGRADED)
 
 
-def _head() -> str:
+def head() -> str:
     head = alembic.script.ScriptDirectory.from_config(_config()).get_current_head()
     assert head is not None  # noqa: S101
     return head

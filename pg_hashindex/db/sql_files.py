@@ -30,6 +30,6 @@ def query(name: str) -> str:
 def text(file: Path) -> str:
     """Return a file of ``sql/``, with the queries of ``owners.sql`` that it names in brackets."""
     found = file.read_text("utf-8")
-    for name in ("strangers", "untrusted_owners"):
+    for name in ("strangers", "other_owners"):
         found = found.replace(f"{{{name}}}", query(f"owners.{name}"))
     return found

@@ -16,7 +16,7 @@ from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS
 from .connection import EXTENSION, Connection
 from .keys import Key, KeyColumns, as_key_columns
-from .owners import ask_schema, check_owners
+from .owners import ask_schema, check_owner
 from .progress import Progress
 from .sql_files import query
 from .statements import execute, one_row
@@ -41,7 +41,7 @@ class TableRow(NamedTuple):
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
     """Find a table or view: its full name, its kind as in pg_class, and its estimated rows.
 
-    Refuses one whose owner is not trusted, so that nothing reads it.
+    Refuses one whose owner could do more as the caller, so that nothing reads it.
     """
     try:
         row = execute(
@@ -59,7 +59,7 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
             f"{name!r} is a shard, which Citus hides; to have it shown, set {SHOW_SHARDS}"
         )
     oid, schema, table, kind, rows = row
-    check_owners(connection, oid)
+    check_owner(connection, oid)
     return sql.Identifier(schema, table), kind, rows
 
 

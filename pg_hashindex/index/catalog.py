@@ -20,9 +20,7 @@ from ..db.keys import Key
 from ..db.locks import retry_while_locked
 from ..db.owners import (
     prepare_schema,
-    refusal,
     schema_owner_steps,
-    trusts_owners,
 )
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
@@ -173,8 +171,8 @@ class IndexRow:
     tenant_type: str | None
     #: All options, by their names, as creation takes them.
     options: dict[str, Any]
-    #: An owner of the table who is not trusted, and why that matters.
-    untrusted: list[str] | None
+    #: Why nothing may read the table, if its owner lacks the administrator's rights.
+    refusal: str | None
 
     @property
     def row(self) -> "IndexRow":
@@ -214,7 +212,7 @@ class IndexRow:
         read from the text ``s.id``; ``fits`` leaves out tenants that an index cannot hold. Refused
         if the table may not be read.
         """
-        self.check_trust()
+        self.check_owner()
         return {
             "table": self.table,
             "table_name": sql.Literal(self.qualified_table),
@@ -316,12 +314,10 @@ class IndexRow:
                 f"index {self.name!r} was dropped or recreated meanwhile; run the command again"
             )
 
-    def check_trust(self) -> None:
-        """Refuse to read the table if one of its owners is not trusted."""
-        if self.untrusted is not None and not trusts_owners(self.connection):
-            owner, why = self.untrusted
-            trust = f"pg-hashindex index configure {self.swap_of or self.name} --trust-owner"
-            raise MissingRightsError(refusal(owner, why, trust))
+    def check_owner(self) -> None:
+        """Refuse to read a table whose owner lacks the administrator's rights."""
+        if self.refusal is not None:
+            raise MissingRightsError(self.refusal)
 
     def change(
         self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
@@ -443,7 +439,7 @@ def read_rows(
 ) -> list[IndexRow]:
     """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ...
 
-    Before the table of a row is read, call its `IndexRow.check_trust`.
+    Before the table of a row is read, call its `IndexRow.check_owner`.
     """
     with translated_errors():
         prepare_schema(connection)
@@ -493,7 +489,7 @@ def _only_row(found: list[IndexRow], name: str, to_read: bool = True) -> IndexRo
             f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
         )
     if to_read:
-        found[0].check_trust()
+        found[0].check_owner()
     return found[0]
 
 

@@ -8,7 +8,7 @@ from psycopg.types.json import Jsonb
 
 from ..db.connection import Connection
 from ..db.locks import retry_while_locked
-from ..db.owners import prepare_schema, trusts_owners
+from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
 from ..errors import InvalidInputError
@@ -77,7 +77,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         table: str,
         column: str,
         model: str,
-        trust_owner: bool = False,
         patience: float | None = None,
         **options: Unpack[IndexOptions],
     ) -> Self:
@@ -96,10 +95,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             A column of type ``vector`` or ``halfvec``, by its bare name.
         model
             ``name`` or ``name:version``.
-        trust_owner
-            Whether to trust the owners of the table, of its partitions and of their schemas, where
-            they are not the administrator, the owner of schema ``hashindex``. Each can run code
-            with the rights of roles that read the table. The index keeps their names.
         patience
             Seconds to try again for, while transactions keep the table in use; 60 by default. Each
             attempt waits for a lock for 100 ms at most.
@@ -117,10 +112,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             if not isinstance(value, str):
                 raise InvalidInputError(f"{what} must be text, got a {type(value).__name__}")
         given = Jsonb(checked_options(name, options))
-        values = [name, table, column, model, given, trust_owner or trusts_owners(connection)]
+        values = [name, table, column, model, given]
 
         def make() -> None:
-            created = "SELECT hashindex._create_index($1, $2::regclass, $3, $4, $5, $6)"
+            created = "SELECT hashindex._create_index($1, $2::regclass, $3, $4, $5)"
             execute(connection, created, values)
 
         with translated_errors(table=table):
@@ -137,7 +132,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         UnknownIndexError
             If it was dropped.
         MissingRightsError
-            If an owner of its table is not trusted.
+            If its table got an owner without the administrator's rights.
         """
         self._row = read_row(self.connection, self.name)
         return self._row
@@ -231,7 +226,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
     def configure(
         self,
         *,
-        trust_owner: bool = False,
         patience: float | None = None,
         **options: Unpack[IndexOptions],
     ) -> Self:
@@ -241,9 +235,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        trust_owner
-            Whether to trust the owners that the table, its partitions and their schemas have now,
-            as `create` does.
         patience
             As `drop`, since tables that searches no longer use are dropped.
         **options
@@ -264,8 +255,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         given = checked_options(self.name, options, to=options_changed_by("configure"))
         row = self.metadata
         with translated_errors(table=row.qualified_table):
-            configured = "SELECT hashindex._configure_index($1, $2, $3)"
-            values = [self.name, Jsonb(given), trust_owner]
+            configured = "SELECT hashindex._configure_index($1, $2)"
+            values = [self.name, Jsonb(given)]
             row.change(configured, values, patience=patience)
             # This transaction is its own, since it waits for running searches.
             row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)

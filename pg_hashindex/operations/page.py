@@ -188,7 +188,7 @@ def look(
         )
 
     def looked_at(row: IndexRow) -> Looked:
-        row.check_trust()
+        row.check_owner()
         own = row.candidates_for(found.k)
         return Looked(
             row,

@@ -11,7 +11,7 @@ from typing import LiteralString, TypeAlias
 from ..db.connection import Connection, outside_transactions
 from ..db.keys import KeyColumns, as_key_columns
 from ..db.locks import retry_while_locked
-from ..db.owners import prepare_schema, trusts_owners
+from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
@@ -29,8 +29,6 @@ from .health import CodeChecks
 Names: TypeAlias = tuple[str | None, str | None, list[str] | None, str | None]
 
 _REBIND = query("repairs.rebind")
-
-_TRUST: LiteralString = "SELECT hashindex.configure_index($1, trust_owner => true)"
 
 _LASTING_FAULTS: LiteralString = """
     SELECT f.fault, f.advice FROM hashindex.index i, hashindex._table_faults(i) f
@@ -259,8 +257,6 @@ class _Repairer:
             moved = column if index.column_name == self.index.column_name else None
             given = [index.name, table, moved, key_columns, tenant]
             row = execute(self.connection, _REBIND, given).fetchone()
-            if trusts_owners(self.connection):
-                execute(self.connection, _TRUST, [index.name])
             read_row(self.connection, index.name)
             if tenant is not None:
                 (fault,) = one_row(self.connection, _TENANT_FAULT, [index.name])

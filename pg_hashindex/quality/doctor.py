@@ -21,7 +21,6 @@ from psycopg import sql
 
 from ..db import rows as rows_of
 from ..db.connection import EXTENSION, Connection, outside_transactions, prepare
-from ..db.owners import settings_kept
 from ..db.progress import Progress, tell
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
@@ -84,9 +83,9 @@ def diagnose(
     """Look at a table of vectors and its indexes, in one read-only transaction.
 
     That does not protect: a table's owner can run code as the role that plans a query on it, so a
-    table of another role is refused unless `trust_owners` was called for the connection. Schema
-    hashindex need not be installed. Rows are searched by an exact scan, then by each HNSW or
-    IVFFlat index with several settings, where EXPLAIN says that the index is used.
+    table of another role is refused. Schema hashindex need not be installed. Rows are searched by
+    an exact scan, then by each HNSW or IVFFlat index with several settings, where EXPLAIN says that
+    the index is used.
 
     Parameters
     ----------
@@ -135,7 +134,6 @@ def diagnose(
         try:
             with (
                 translated_errors(),
-                settings_kept(connection),
                 connection.transaction(),
             ):
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

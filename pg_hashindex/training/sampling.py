@@ -12,7 +12,6 @@ from psycopg import sql
 
 from ..db.connection import Connection, prepare
 from ..db.keys import KeyColumns
-from ..db.owners import settings_kept
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
@@ -145,7 +144,7 @@ def sample_table(
         raise InvalidInputError(f"the sample must have 1 row or more, got {rows}")
     with translated_errors(table=table):
         prepare(connection)
-        with settings_kept(connection), connection.transaction():
+        with connection.transaction():
             # The caller's queries run in here. An outer transaction gets its own mode back
             # afterwards.
             execute(connection, "SET TRANSACTION READ ONLY")

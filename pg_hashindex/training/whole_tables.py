@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..db.connection import Connection, prepare
-from ..db.owners import settings_kept
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
@@ -59,7 +58,7 @@ def train_on_table(
     """
     with translated_errors(table=table):
         prepare(connection)
-        with settings_kept(connection), connection.transaction():
+        with connection.transaction():
             execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = TableSource.find(connection, table, column)
             metric = options.get("metric")

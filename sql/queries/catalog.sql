@@ -11,11 +11,11 @@ SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, 
        CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
        hashindex._options_of(i) AS options,
        (
-           SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_owners(
-               hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true,
-               hashindex._read_columns(i)
-           ) u LIMIT 1
-       ) AS untrusted
+           SELECT pg_catalog.concat(o.refusal, '; ', hashindex._owner_remedy(i))
+           FROM hashindex._other_owners(
+               hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i)
+           ) o LIMIT 1
+       ) AS refusal
 FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 
 -- name: current

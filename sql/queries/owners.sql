@@ -1,7 +1,7 @@
--- name: untrusted_owners
--- Owners of a table, of its partitions, of what a view reads, of their schemas, and of types of some columns, if they could do more by
--- running code as the caller. $1: the table, by oid or name; $2: roles that are trusted, as in the column mark, since a name can be made again; $3: whether
--- a superuser trusts the administrator, or NULL to ask for the administrator instead of the caller; $4: the columns. SET ROLE does not hold code back.
+-- name: other_owners
+-- Owners of a table, of its partitions, of what a view reads, of their schemas, and of types of some columns, who could do more by
+-- running code as the caller. $1: the table, by oid or name; $2: the columns that an index reads, whose owners have the administrator's
+-- rights; or NULL, where the caller reads the table for himself: they have his, or those of the administrator unless he is a superuser.
 WITH RECURSIVE read (oid) AS (
     SELECT $1::pg_catalog.regclass::pg_catalog.oid
     UNION
@@ -32,21 +32,24 @@ WITH RECURSIVE read (oid) AS (
     SELECT 3, 'type ' OPERATOR(pg_catalog.||) t.oid::pg_catalog.regtype::pg_catalog.text, t.typowner
     FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type d ON d.oid = a.atttypid
     JOIN pg_catalog.pg_type t ON t.oid = CASE d.typtype WHEN 'd' THEN d.typbasetype ELSE d.oid END
-    WHERE a.attrelid = $1::pg_catalog.regclass::pg_catalog.oid AND a.attname = ANY ($4::pg_catalog.name[]) AND t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
+    WHERE a.attrelid = $1::pg_catalog.regclass::pg_catalog.oid AND a.attname = ANY ($2::pg_catalog.name[]) AND t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
       AND (t.typtype NOT IN ('b', 'd') OR t.typcategory = 'A')
-), caller (name, super) AS (
-    SELECT r.rolname, r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user
+), caller (role, name, super) AS (
+    -- SET ROLE does not hold code back.
+    SELECT r.oid, r.rolname, r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user
     ORDER BY r.rolsuper DESC LIMIT 1
 )
 SELECT r.rolname::pg_catalog.text AS owner,
-       pg_catalog.format('%s belongs to role %I, which can run code as %I', o.object, r.rolname, me.name) AS refusal,
-       pg_catalog.concat(r.oid, ':', r.rolname) AS mark
+       pg_catalog.format('%s belongs to role %I, which can run code as %I when a query on it is planned', o.object, r.rolname, me.name) AS refusal
 FROM caller me CROSS JOIN owned o JOIN pg_catalog.pg_roles r ON r.oid = o.owner
-WHERE ($3 IS NULL OR NOT pg_catalog.pg_has_role(o.owner, me.name, 'USAGE')) AND pg_catalog.concat(r.oid, ':', r.rolname) <> ALL ($2::pg_catalog.text[])
-  AND NOT EXISTS (
-      SELECT FROM pg_catalog.pg_namespace n
-      WHERE n.nspname = 'hashindex' AND ($3 IS NOT FALSE OR NOT me.super) AND pg_catalog.pg_has_role(o.owner, n.nspowner, 'USAGE')
-  )
+WHERE NOT EXISTS (
+    SELECT FROM (
+        SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'hashindex' AND ($2 IS NOT NULL OR NOT me.super)
+        UNION ALL
+        SELECT me.role WHERE $2 IS NULL
+    ) safe (role)
+    WHERE pg_catalog.pg_has_role(o.owner, safe.role, 'USAGE')
+)
 ORDER BY o.place, o.object
 
 -- name: strangers

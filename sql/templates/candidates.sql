@@ -12,7 +12,7 @@ SET enable_indexscan = on
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := checked OR {require_trust};
+    hashindex_allowed boolean := checked OR {require_owner};
     hashindex_query {ext}.vector := {checked_query};
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN

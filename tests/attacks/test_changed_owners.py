@@ -101,7 +101,7 @@ def test_a_change_of_owner(connection, keeper, mallory, url, change):
     mallory.execute(trap.encode())
     for write in WRITES:
         mallory.execute(write.format("shop.docs").encode())
-    for session in (keeper, connection):
+    for session in (keeper, connection, mallory):
         for search in SEARCHES.values():
             with pytest.raises(psycopg.Error) as refused:
                 session.execute(search.encode())

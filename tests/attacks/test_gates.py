@@ -19,15 +19,15 @@ OPEN = {
     # They do nothing but by functions that ask.
     *("find_index", "create_index", "configure_index"),
 }
-#: Those whose caller need not trust the owner of the table, since they read it in no statement.
+#: Those that ask for no owner of the table, since they read it in no statement.
 UNREAD = {"drop_unused", "drop_index", "revoke_reader", "health"}
 
 
 #: Modules that name a table which is not in an index's row, and where its owner is checked.
 PYTHON = SQL.parent / "pg_hashindex"
 ASKS = {
-    "contrib/documents/table.py": ("contrib/documents/table.py", "check_owners(connection, table,"),
-    "db/table_source.py": ("db/table_source.py", "check_owners(connection, oid)"),
+    "contrib/documents/table.py": ("contrib/documents/table.py", "check_owner(connection, table)"),
+    "db/table_source.py": ("db/table_source.py", "check_owner(connection, oid)"),
     "training/edges.py": ("training/sampling.py", "TableSource.find("),
     "quality/systems.py": ("quality/doctor.py", "TableSource.find("),
     "quality/quickstart.py": ("quality/quickstart.py", "find_relation("),
@@ -48,7 +48,7 @@ def test_a_statement_of_python_asks_before_it_names_the_table():
     for where, gate in ASKS.values():
         assert gate in (PYTHON / where).read_text(), where
     catalog = (PYTHON / "index" / "catalog.py").read_text()
-    assert re.search(r"def names\(self\).*?\n        self\.check_trust\(\)", catalog, re.DOTALL)
+    assert re.search(r"def names\(self\).*?\n        self\.check_owner\(\)", catalog, re.DOTALL)
 
 
 @pytest.mark.parametrize("name", [n for n, text in TEMPLATES.items() if "{table}" in text])
@@ -56,7 +56,7 @@ def test_a_template_asks_before_it_names_the_table(name):
     while name in WITHIN:
         name = WITHIN[name]
     text = TEMPLATES[name]
-    asked = re.search(r"\{require_trust\}|_is_trusted\(", text)
+    asked = re.search(r"\{require_owner\}|_owners_administer\(", text)
     assert asked, name
     # Triggers name it after BEGIN alone; what a declaration holds is evaluated in its order.
     named = re.search(r"\{table\}|\{refresh\}\(|\{candidates\}\(|\{exact\}", text)
@@ -66,7 +66,7 @@ def test_a_template_asks_before_it_names_the_table(name):
 def test_every_generated_function_that_a_caller_names_asks():
     for name in ("search", "candidates", "within"):
         assert re.search(
-            r"DECLARE\n    hashindex_trusted boolean := .*\{require_trust\};", TEMPLATES[name]
+            r"DECLARE\n    hashindex_allowed boolean := .*\{require_owner\};", TEMPLATES[name]
         )
 
 
@@ -99,12 +99,3 @@ def test_every_public_function_asks_first():
                 unread.add(name)
     assert len(asked) > 20
     assert unread == UNREAD
-
-
-def test_no_kept_name_of_a_role_decides():
-    """A name can be made again: it counts together with the role's oid."""
-    for file in (*SQL.glob("*.sql"), *(SQL / "queries").glob("*.sql")):
-        text = file.read_text()
-        assert not re.search(
-            r"(?<!':', )(pg_get_userbyid\([\w.]+\)|\w+\.rolname)\S* (= ANY|<> ALL) \(", text
-        ), file

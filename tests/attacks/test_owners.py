@@ -105,7 +105,7 @@ def test_a_strangers_table(victim, mallory, action, column):
     with pytest.raises((HashIndexError, psycopg.Error)) as error:
         BY_TABLE[action](victim)
     assert_refused(error.value)
-    assert re.search("--trust-owner|trust_owner=True", str(error.value))
+    assert re.search("connect as role mallory|Have its owner make|train on that", str(error.value))
 
 
 @pytest.mark.parametrize("way", ["partition", "child", "schema"])
@@ -174,10 +174,7 @@ def test_a_command_on_a_table_of_a_stranger(on, connection, model, mallory, comm
     said = on(*COMMANDS[command], code=3).output
     assert SPRUNG not in said
     assert "belongs to role mallory, which can run code as postgres" in said
-    assert "connect as role mallory" in said.lower()
-    assert "--trust-owner" in said
-    # Who says so is taken at his word: the function runs now.
-    assert SPRUNG in on(*COMMANDS[command], "--trust-owner", code=None).output
+    assert "index of pgvector" if command == "index create" else "connect as role mallory" in said
 
 
 #: Everything that reads the table of an index that is there.
@@ -237,7 +234,7 @@ def test_a_table_that_a_stranger_has_replaced(replaced, victim, action):
     with pytest.raises(HashIndexError) as error:
         BY_INDEX[action](HashIndex.open(victim, "docs"))
     assert_refused(error.value)
-    assert "pg-hashindex index configure docs --trust-owner" in str(error.value)
+    assert "pg-hashindex index drop docs" in str(error.value)
 
 
 @pytest.mark.parametrize("action", BY_INDEX_IN_SQL)
@@ -263,45 +260,9 @@ def test_commands_without_tables_continue(replaced, keeper):
     (rights,) = [finding for finding in found.findings if finding.check == "rights"]
     assert rights.status == "broken"
     assert "table shop.docs belongs to role mallory" in rights.detail
-    assert "index configure docs --trust-owner" in str(rights.advice)
+    assert "pg-hashindex index drop docs" in str(rights.advice)
     HashIndex.open(keeper, "docs").drop()
     assert list_indexes(keeper) == []
-
-
-def test_trust_is_kept_with_the_index(connection, keeper, as_role):
-    """By the oids and names of roles: another owner is asked for again, also of the same name."""
-    app = as_role("app")
-    connection.execute("CREATE SCHEMA app AUTHORIZATION app; GRANT USAGE ON SCHEMA app TO PUBLIC")
-    app.execute("CREATE TABLE app.docs (id bigint PRIMARY KEY, embedding vector(8))")
-    app.execute("GRANT SELECT, UPDATE, TRIGGER ON app.docs TO PUBLIC")
-    where = {"table": "app.docs", "column": "embedding", "model": "lsh"}
-    with pytest.raises(MissingRightsError, match="belongs to role app"):
-        HashIndex.create(keeper, "docs", **where)
-    index = HashIndex.create(keeper, "docs", **where, trust_owner=True)
-    app.execute("INSERT INTO app.docs SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(1, 9) n")
-    kept = (
-        "SELECT ARRAY(SELECT split_part(t, ':', 2) || ' ' || (split_part(t, ':', 1)::oid::regrole) "
-        "FROM unnest(trusted_owners) t) FROM hashindex.index WHERE name = 'docs'"
-    )
-    assert keeper.execute(kept).fetchone() == (["app app"],)
-    assert index.waiting() == 0
-    as_role("heir")
-    connection.execute("ALTER TABLE app.docs OWNER TO heir")
-    with pytest.raises(MissingRightsError, match="belongs to role heir"):
-        index.waiting()
-    assert index.configure(trust_owner=True).waiting() == 0
-    assert keeper.execute(kept).fetchone() == (["app app", "heir heir"],)
-    connection.execute("INSERT INTO app.docs VALUES (90, '[1,2,3,4,5,6,7,8]')")
-    assert index.waiting() == 0
-    connection.execute("ALTER ROLE heir RENAME TO gone")
-    as_role("newcomer")
-    connection.execute("ALTER ROLE newcomer RENAME TO heir; ALTER TABLE app.docs OWNER TO heir")
-    with pytest.raises(MissingRightsError, match="belongs to role heir"):
-        index.waiting()
-    connection.execute("ALTER TABLE app.docs OWNER TO app; ALTER ROLE heir RENAME TO newcomer")
-    connection.execute("ALTER ROLE gone RENAME TO heir")
-    with pytest.raises(MissingRightsError, match="does not administer"):
-        HashIndex.open(app, "docs").configure(trust_owner=True)
 
 
 def test_a_rebind_to_a_table_of_a_stranger(connection, keeper, mallory):
@@ -329,7 +290,7 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_a_superuser_and_the_schema_of_another_role(keeper, url, use):
-    """The error comes before anything in it is read; an option trusts the role."""
+    """The error comes before anything in it is read."""
     create_index(keeper, "own", table="own")
     keeper.execute(
         "ALTER TABLE hashindex.index ENABLE ROW LEVEL SECURITY; "
@@ -339,13 +300,10 @@ def test_a_superuser_and_the_schema_of_another_role(keeper, url, use):
         with connect(url) as superuser, pytest.raises(MissingRightsError) as error:
             superuser.execute(f"SET ROLE {role}".encode())
             USES[use](superuser)
-    with connect(url) as superuser:
-        assert_refused(
-            error.value,
-            "schema hashindex belongs to role keeper, which can run code as superuser postgres",
-        )
-        pg_hashindex.trust_owners(superuser)
-        USES[use](superuser)
+    assert_refused(
+        error.value,
+        "schema hashindex belongs to role keeper, which can run code as superuser postgres",
+    )
 
 
 async def test_an_async_superuser(keeper, url):
@@ -371,8 +329,7 @@ def test_commands_of_a_superuser_in_the_schema_of_another_role(on, keeper, comma
     indexed(keeper, "own", table="own")
     said = on(*command, code=3).output
     assert "schema hashindex belongs to role keeper, which can run code as superuser" in said
-    assert "--trust-owner" in said
-    assert "schema hashindex belongs" not in on(*command, "--trust-owner", code=None).output
+    assert "connect as role keeper, or as a member of it" in said
 
 
 # Schema hashindex, made by whoever may create schemas before it is installed.

@@ -70,8 +70,7 @@ ACTIONS = {
         "configure": "SELECT hashindex.configure_index('items_idx', candidates => 5)",
         "swap": "SELECT hashindex.begin_swap('items_idx', 'lsh')",
         "declare a model": "SELECT hashindex.declare_model('items_idx', 'lsh')",
-        "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh', "
-        "trust_owner => true)",
+        "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh')",
         "drop": "SELECT hashindex.drop_index('items_idx')",
         "drop orphans": "SELECT * FROM hashindex.drop_orphans()",
         "drop unused": "SELECT hashindex.drop_unused('items_idx') "
@@ -87,11 +86,6 @@ WRITES = {"insert", "copy", "update", "delete"}
 #: Rights given to a role, and all that it may do then.
 ROLES = {
     "administrator": ("GRANT keeper TO tried", {*ACTIONS}),
-    "owner of the table": (
-        "ALTER TABLE items OWNER TO tried; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper; "
-        "SELECT hashindex.configure_index('items_idx', trust_owner => true)",
-        {*SEARCHES, *WRITES},
-    ),
     "writer": ("GRANT SELECT, INSERT, UPDATE, DELETE ON items TO tried", {*SEARCHES, *WRITES}),
     "TRIGGER-only": ("GRANT TRIGGER ON items TO tried", set()),
     "column reader": ("GRANT SELECT (id, embedding) ON items TO tried", {"search"}),

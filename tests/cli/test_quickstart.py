@@ -12,7 +12,6 @@ from psycopg import sql
 
 from pg_hashindex import evaluate, schema, store
 from pg_hashindex.db.connection import connect, create_engine
-from pg_hashindex.db.owners import trust_owners
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import advice, tuning
@@ -508,7 +507,12 @@ def test_a_server_that_only_reads(start, bare):
 
 def test_roles_without_rights(run, server, bare, docs, empty_url):
     """Each refusal says what to grant; once all of it is granted, it goes through."""
-    run_as_admin(server, "CREATE ROLE newcomer LOGIN", "CREATE ROLE holder")
+    run_as_admin(
+        server,
+        "CREATE ROLE newcomer LOGIN",
+        "CREATE ROLE holder",
+        "GRANT newcomer TO holder",
+    )
     bare.execute("GRANT CREATE ON SCHEMA public TO holder; ALTER TABLE docs OWNER TO holder")
     database = bare.info.dbname
     arguments = [*START, "--as", "index", "--yes", "--database-url"]
@@ -520,22 +524,23 @@ def test_roles_without_rights(run, server, bare, docs, empty_url):
             f"GRANT CREATE ON DATABASE {database} TO newcomer",
             "GRANT UPDATE, TRIGGER ON docs TO newcomer",
         ):
-            refused = run(*arguments, "--trust-owner", code=3)
+            refused = run(*arguments, code=3)
             assert grant in refused.stderr
             assert snapshot(bare) == before
             bare.execute(grant.encode())
-        direct = [*START, "--yes", *arguments[-2:], "--trust-owner"]
+        direct = [*START, "--yes", *arguments[-2:]]
         assert "may not make an index of docs, only its owner" in run(*direct, code=3).stderr
+        run_as_admin(server, "REVOKE newcomer FROM holder")
         refused = run(*arguments, code=3)
         assert "table docs belongs to role holder, which can run code as newcomer" in refused.stderr
-        assert "--trust-owner" in refused.stderr
+        assert "connect as role holder" in refused.stderr
         assert snapshot(bare) == before
         bare.execute("ALTER TABLE docs OWNER TO newcomer")
         run(*arguments)
     finally:
-        trust_owners(bare)
-        for index in list_indexes(bare):
-            index.drop()
+        with connect(empty_url.replace("postgres@", "newcomer@")) as session:
+            for index in list_indexes(session):
+                index.drop()
         bare.execute("ALTER TABLE docs OWNER TO postgres")
         bare.execute("DROP OWNED BY newcomer, holder CASCADE")
         run_as_admin(server, "DROP ROLE newcomer", "DROP ROLE holder")

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := checked OR hashindex._require_trust('public', 'items', '{}', '{id,embedding}', 'landmarks');
+    hashindex_allowed boolean := checked OR hashindex._require_owner(hashindex._oid_of('public', 'items'), '{id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
@@ -122,7 +122,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k int
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding}', 'landmarks');
+    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'items'), '{id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop landmarks');
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.vector := hashindex_query;
@@ -182,8 +182,8 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.items');
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._is_trusted(hashindex_base, '{}', '{id,embedding}');
-    -- Values of other types, in a table whose owner is not trusted any more, could run a cast of that owner.
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._owners_administer(hashindex_base, '{id,embedding}');
+    -- Values of other types, in a table of another owner, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
         SELECT FROM unnest('{id,embedding}'::text[], '{bigint,public.vector}'::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
@@ -271,7 +271,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radiu
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding}', 'landmarks');
+    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'items'), '{id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);

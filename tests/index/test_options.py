@@ -102,7 +102,7 @@ def test_users_of_sql_name_each_option(connection, function, missing):
         "SELECT proargnames FROM pg_proc WHERE oid = to_regproc('hashindex.' || %s)", [function]
     ).fetchone()
     wanted = {name for name, o in OPTIONS.items() if missing <= {*o.changed_by}}
-    others = {"name", "table_name", "column_name", "model", "trust_owner", "defer"}
+    others = {"name", "table_name", "column_name", "model", "defer"}
     assert {*names} - others == wanted
 
 
@@ -121,7 +121,7 @@ def test_users_of_sql_name_each_option(connection, function, missing):
 def test_sql_refuses_options_by_name(connection, items, model, options, message):
     from pg_hashindex.db.server_errors import translated_errors
 
-    statement = "SELECT hashindex._create_index('i', 'items', 'embedding', 'lsh', %s, false)"
+    statement = "SELECT hashindex._create_index('i', 'items', 'embedding', 'lsh', %s)"
     with pytest.raises(InvalidInputError, match=message), translated_errors():
         connection.execute(statement, [json.dumps(options)])
 

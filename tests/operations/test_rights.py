@@ -5,7 +5,6 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed
 from fixtures.roles import denied, make_administrator
-from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.errors import MissingRightsError
@@ -155,21 +154,6 @@ def test_row_level_security_holds(connection, as_role, items, model):
                 "SELECT DISTINCT category FROM items WHERE id = ANY (%s)", [found[0]]
             ).fetchall()
             assert rows == [(role,)]
-
-
-def test_an_owner_whose_table_another_role_indexed(connection, as_role, items, model):
-    """A migration by the superuser, say: the application that owns the table must still write."""
-    owner = as_role("app")
-    connection.execute("ALTER TABLE items OWNER TO app")
-    index = indexed(connection, trust_owner=True)
-    owner.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
-    owner.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector([1.0] * 8)])
-    owner.execute("DELETE FROM items WHERE id = 2")
-    assert_fresh(index)
-    for search in SEARCHES:
-        assert owner.execute(search).fetchone() == (10,)
-    owner.execute("TRUNCATE items")
-    assert index.summary().codes == 0
 
 
 def test_each_right_alone_is_enough_for_its_statement(connection, as_role, items, model):

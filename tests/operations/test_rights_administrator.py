@@ -1,7 +1,5 @@
 """The administrator: one role, no superuser, that owns all that is made, and its members."""
 
-from dataclasses import replace
-
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
@@ -118,35 +116,35 @@ def test_only_the_administrator_creates_indexes(administrator, connection, as_ro
 
 
 def test_tables_of_other_roles(administrator, connection, as_role):
-    """Their owners could run code as the administrator; who trusts them says so."""
+    """Their owners could run code as him; they make pgvector's index over a function."""
     app = as_role("app")
-    connection.execute("ALTER TABLE items OWNER TO app")
-    where = {"table": "items", "column": "embedding", "model": "lsh"}
+    connection.execute("GRANT CREATE ON SCHEMA public TO app; ALTER TABLE items OWNER TO app")
     for session in (administrator, connection):
         refused = (
-            rf"table public\.items belongs to role app, which can run code as {session.info.user}, "
-            "when a query on it is planned; Connect as role app, or .*--trust-owner"
+            rf"table public\.items belongs to role app, which can run code as {session.info.user} "
+            ".*; Have its owner make an index of pgvector"
         )
-        with pytest.raises(MissingRightsError, match=refused):
-            HashIndex.create(session, "items_idx", **where)  # type: ignore[arg-type]
-        with pytest.raises(
-            MissingRightsError, match="GRANT SELECT, UPDATE, TRIGGER ON public.items TO keeper"
-        ):
-            HashIndex.create(session, "items_idx", **where, trust_owner=True)  # type: ignore[arg-type]
+        with pytest.raises(MissingRightsError, match=refused) as error:
+            create_index(session)
+    statement = str(error.value).partition("functions lsh:1; ")[2]
+    administrator.execute("SELECT hashindex.create_functions('lsh')")
+    app.execute(statement.encode())
+    # A role with the administrator's rights may own it, once he may read and lock its rows.
+    connection.execute("GRANT keeper TO app; REVOKE CREATE ON SCHEMA public FROM app")
+    with pytest.raises(MissingRightsError, match="GRANT SELECT, UPDATE, TRIGGER ON public.items"):
+        create_index(administrator)
     app.execute("GRANT SELECT, UPDATE, TRIGGER ON items TO keeper")
-    index = HashIndex.create(administrator, "items_idx", **where, trust_owner=True)  # type: ignore[arg-type]
-    index.encode()
+    index = indexed(administrator)
     app.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id < 9")
     assert_fresh(index)
-    # A swap goes by the trust that there was.
-    store.save(administrator, other_model([[1.0] * 8, [2.0] * 8, [0.5] * 8, [1.0, 2.0] * 4]))
-    assert operations.swap(index, "lsh2", queries=5, force=True).model == "lsh2:1"
     assert status(connection) == ("ok", None)
     as_role("heir")
     connection.execute("ALTER TABLE items OWNER TO heir")
     found = status(connection)
     assert found[0] == "broken"
-    assert "pg-hashindex index configure items_idx --trust-owner" in str(found[1])
+    assert (
+        "give it to role keeper, or drop the index: pg-hashindex index drop items_idx" in found[1]
+    )
     with pytest.raises(MissingRightsError, match="belongs to role heir"):
         index.encode()
     # Dropped without a look at the table; only its owner may run DROP TRIGGER.
@@ -157,16 +155,29 @@ def test_tables_of_other_roles(administrator, connection, as_role):
     assert triggers.rowcount == 0
 
 
+@pytest.mark.parametrize("role", ["app", "noinherit"])
+def test_a_role_without_the_administrators_rights(administrator, connection, as_role, role):
+    """Membership without INHERIT gives none, nor does the administrator's in the owner."""
+    as_role(role)
+    connection.execute(
+        f"ALTER TABLE items OWNER TO {role}; GRANT ALL ON items TO keeper;".encode()
+        + (b"GRANT app TO keeper" if role == "app" else b"ALTER ROLE noinherit NOINHERIT")
+    )
+    if role == "noinherit":
+        connection.execute("GRANT keeper TO noinherit")
+    with pytest.raises(MissingRightsError, match=f"belongs to role {role}"):
+        create_index(administrator)
+
+
 def test_triggers_of_another_role_are_restored_by_a_member_of_both(
     administrator, connection, as_role
 ):
     app, member = as_role("app"), as_role("of_both")
-    connection.execute("ALTER TABLE items OWNER TO app; GRANT keeper, app TO of_both")
-    app.execute("GRANT SELECT, UPDATE, TRIGGER ON items TO keeper")
-    index = HashIndex.create(
-        administrator, "items_idx", table="items", column="embedding", model="lsh", trust_owner=True
+    connection.execute(
+        "ALTER TABLE items OWNER TO app; GRANT keeper TO app; GRANT keeper, app TO of_both"
     )
-    index.encode()
+    app.execute("GRANT SELECT, UPDATE, TRIGGER ON items TO keeper")
+    index = indexed(administrator)
     connection.execute("ALTER TABLE items RENAME TO things")
     connection.execute("ALTER TABLE things DISABLE TRIGGER USER; DELETE FROM things WHERE id < 9")
     refused = "must be owner of .*; connect as a member of its owner and of the administrator"
@@ -185,7 +196,7 @@ def status(connection):
     return row
 
 
-def test_a_migration_trusts_an_owner(administrator, connection, as_role):
+def test_a_migration_and_a_table_of_another_role(administrator, connection, as_role):
     as_role("app")
     connection.execute(
         "ALTER TABLE items OWNER TO app; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper"
@@ -193,8 +204,6 @@ def test_a_migration_trusts_an_owner(administrator, connection, as_role):
     spec = IndexSpec.declared("items_idx", "items", "embedding", "lsh")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         administrator.execute(create_statement(spec).encode())
-    administrator.execute(create_statement(replace(spec, trust_owner=True)).encode())
-    assert_fresh(HashIndex.open(administrator, "items_idx"))
 
 
 @pytest.mark.parametrize("kind", ["function", "table", "type", "right", "table right"])

@@ -423,8 +423,6 @@ def create_hash_index(
         Whether to encode the rows that are there; a warning names the command for them otherwise.
     schema : str, optional
         The schema of the table; found by the search_path by default.
-    trust_owner : optional
-        As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
     defer : bool
         Whether to do nothing, with a warning, if the model does not exist or the index exists
         already.

@@ -78,7 +78,6 @@ class StoreOptions(TypedDict, total=False):
     schema: str
     metric: Metric
     index: str | None
-    trust_owner: bool
 
 
 class IndexedDocuments:
@@ -96,7 +95,6 @@ class IndexedDocuments:
         schema: str = "public",
         metric: Metric = "cosine",
         index: str | None = None,
-        trust_owner: bool = False,
     ) -> None:
         if metric not in ("cosine", "l2", "ip"):
             raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
@@ -107,7 +105,7 @@ class IndexedDocuments:
         self._complete: str | None = None
         self._sees_catalog = False
         with connections.lent_to_read() as lent:
-            found = DocumentTable.find(lent, schema, table, trust_owner=trust_owner)
+            found = DocumentTable.find(lent, schema, table)
             if found is None:
                 name = sql.Identifier(schema, table).as_string(lent)
                 raise InvalidInputError(

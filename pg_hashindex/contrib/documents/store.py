@@ -44,7 +44,6 @@ class DocumentStore:
         *,
         table: str | None = None,
         schema: str = "public",
-        trust_owner: bool = False,
     ) -> None:
         """Create a table of documents, unless it is there; one of another dimension is refused.
 
@@ -54,8 +53,6 @@ class DocumentStore:
             The dimension of the embeddings.
         table, schema
             As they are, without quotes.
-        trust_owner
-            Whether to take a table of another role, which can run code as whoever uses it.
         """
         with ExitStack() as stack:
             connections = Connections.of(connection)
@@ -63,7 +60,7 @@ class DocumentStore:
                 stack.callback(connections.close)
             with connections.lent() as lent:
                 name = cls._TABLE if table is None else table
-                DocumentTable.create(lent, schema, name, dimension, trust_owner=trust_owner)
+                DocumentTable.create(lent, schema, name, dimension)
 
     def close(self) -> None:
         """Close the connections that were opened for a URL; else do nothing."""

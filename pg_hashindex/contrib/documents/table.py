@@ -14,7 +14,7 @@ from psycopg import sql
 from sqlalchemy.dialects.postgresql import JSONB
 
 from ...db.connection import Connection
-from ...db.owners import check_owners
+from ...db.owners import check_owner
 from ...db.server_errors import translated_errors
 from ...db.sql_files import query
 from ...db.statements import execute, one_row
@@ -61,9 +61,6 @@ _WORDS: LiteralString = """
 
 # Types of columns that may be generated from keys of the metadata.
 _TYPES: dict[str, Any] = {"text": sa.Text(), "int4": sa.Integer(), "int8": sa.BigInteger()}
-
-
-_TRUST = "trust_owner=True"
 
 
 class Entry(NamedTuple):
@@ -119,8 +116,7 @@ class DocumentTable:
     Made by `find`. ``extension`` is the schema of pgvector, ``vector_type`` "vector" or "halfvec",
     and ``dimension`` None where the column takes vectors of any dimension. ``keys`` are columns
     that are generated from keys of the metadata, with their types and these keys. Each use of the
-    table asks who owns it, unless ``trust_owner`` says that its owner may do all that the caller
-    may.
+    table asks who owns it.
     """
 
     schema: str
@@ -129,20 +125,16 @@ class DocumentTable:
     vector_type: str
     dimension: int | None
     keys: tuple[tuple[str, str, str], ...] = ()
-    trust_owner: bool = False
 
     @classmethod
-    def find(
-        cls, connection: Connection, schema: str, name: str, *, trust_owner: bool = False
-    ) -> "DocumentTable | None":
+    def find(cls, connection: Connection, schema: str, name: str) -> "DocumentTable | None":
         """Find a table and check its columns; return None if there is no such table."""
         table = sql.Identifier(schema, name).as_string(connection)
         with translated_errors():
             rows = execute(connection, _COLUMNS, [table]).fetchall()
         if not rows:
             return None
-        if not trust_owner:
-            check_owners(connection, table, _TRUST)
+        check_owner(connection, table)
         types = {row[0]: row[4] for row in rows}
         for column, kinds in {
             "id": ("text", "varchar"),
@@ -163,7 +155,7 @@ class DocumentTable:
             for row in rows
             if row[4] in _TYPES and (key := _KEY_OF_METADATA.fullmatch(row[6] or ""))
         )
-        return cls(schema, name, extension, kind, length if length > 0 else None, keys, trust_owner)
+        return cls(schema, name, extension, kind, length if length > 0 else None, keys)
 
     @classmethod
     def create(
@@ -172,14 +164,12 @@ class DocumentTable:
         schema: str,
         name: str,
         dimension: int,
-        *,
-        trust_owner: bool = False,
     ) -> None:
         """Create the table, unless it is there; one with other columns is refused."""
         with translated_errors(), connection.transaction():
             dimension = as_count("dimension", dimension)
             # A role that may write to the table need not have the right to create one.
-            found = cls.find(connection, schema, name, trust_owner=trust_owner)
+            found = cls.find(connection, schema, name)
             if found is not None:
                 found._check_dimension(dimension)
                 return
@@ -322,7 +312,7 @@ class DocumentTable:
         setting: Setting = USUAL,
     ) -> list[Hit]:
         """Search the documents by a system: the exact query, or a graph."""
-        self._check_owners(connection)
+        self._check_owner(connection)
         text = None if where is None else self.filter(connection, where).as_string()
         search = system.search(k, setting, ["embedding IS NOT NULL", text])
         of_column = HalfVector(query.to_list()) if self.vector_type == "halfvec" else query
@@ -331,12 +321,11 @@ class DocumentTable:
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
     ) -> Any:
-        self._check_owners(connection)
+        self._check_owner(connection)
         return execute(connection, statement, values, names={"table": self.identifier, **names})
 
-    def _check_owners(self, connection: Connection) -> None:
-        if not self.trust_owner:
-            check_owners(connection, self.as_sql(connection), _TRUST)
+    def _check_owner(self, connection: Connection) -> None:
+        check_owner(connection, self.as_sql(connection))
 
 
 def _as_list(ids: Sequence[str]) -> list[str]:

@@ -55,9 +55,8 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
     **options
         ``schema`` of the table; ``metric``, the distance of searches and of the index
         (``"cosine"``, ``"l2"`` or ``"ip"``); ``index``, the one to search by, where the table has
-        several; ``trust_owner``, whether to use a table of another role, which can run code as
-        whoever uses it. A table of the administrator of schema ``hashindex``, or of a role with its
-        rights, needs no word.
+        several. The table belongs to the caller, to the administrator of schema ``hashindex``, or
+        to a role with the rights of one of them: its owner can run code as whoever uses it.
 
     Raises
     ------
@@ -138,9 +137,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
     ) -> Self:
         # Without texts, embed one to know the dimension.
         first: Any = vectors[0] if len(vectors) else embeddings.embed_query("dimension")
-        named = {
-            name: kwargs[name] for name in ("table", "schema", "trust_owner") if name in kwargs
-        }
+        named = {name: kwargs[name] for name in ("table", "schema") if name in kwargs}
         cls.create_table(connections, len(first), **named)
         made = cls(embeddings, connections, **kwargs)
         made.add_embeddings(texts, vectors, metadatas, ids=ids)

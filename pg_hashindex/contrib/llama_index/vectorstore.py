@@ -58,7 +58,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
 
     Parameters
     ----------
-    connection, table, schema, metric, index, trust_owner
+    connection, table, schema, metric, index
         As `pg_hashindex.contrib.langchain.HashIndexVectorStore`.
 
     Raises

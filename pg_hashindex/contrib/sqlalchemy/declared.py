@@ -36,8 +36,6 @@ class HashIndex(SchemaItem):
         ``name`` for any version, or ``name:version``.
     defer : bool
         Whether to only warn if the model does not exist; the index is then made later.
-    trust_owner : bool
-        Whether the table may belong to another role, which can then run code as the administrator.
     **options
         The fields of `pg_hashindex.index.options.IndexOptions`. An existing index keeps its own
         value of an option that is left out, but for ``tenant``. Landmarks are built by

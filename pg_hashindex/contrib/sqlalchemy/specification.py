@@ -18,7 +18,6 @@ class DeclaredOptions(IndexOptions, total=False):
     """The options of a declared index; see `HashIndex`."""
 
     defer: bool
-    trust_owner: bool
 
 
 class PlacedOptions(DeclaredOptions, total=False):
@@ -39,7 +38,6 @@ class IndexSpec:
     #: As `checked_options` gives them.
     options: dict[str, Any] = field(default_factory=dict)
     defer: bool = False
-    trust_owner: bool = False
 
     @classmethod
     def declared(
@@ -52,14 +50,12 @@ class IndexSpec:
                 f"model {model!r} of index {name!r} is not a name or name:version"
             )
         options: dict[str, Any] = {**given}
-        placed = {
-            key: options.pop(key) for key in ("schema", "defer", "trust_owner") if key in options
-        }
+        placed = {key: options.pop(key) for key in ("schema", "defer") if key in options}
         return cls(name, table, column, model, options=checked_options(name, options), **placed)
 
     def given(self) -> dict[str, Any]:
         """Return the options, and all else that differs from its default."""
-        placed = {"schema": self.schema, "defer": self.defer, "trust_owner": self.trust_owner}
+        placed = {"schema": self.schema, "defer": self.defer}
         return self.options | {key: value for key, value in placed.items() if value}
 
     def with_columns(self, column: Callable[[str], str]) -> Self:

@@ -28,7 +28,6 @@ def create_statement(spec: IndexSpec) -> str:
         "model": spec.model,
         **spec.options,
         **({"defer": True} if spec.defer else {}),
-        **({"trust_owner": True} if spec.trust_owner else {}),
     }
     return function_call("create_index", values)
 

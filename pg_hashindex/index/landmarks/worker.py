@@ -19,7 +19,6 @@ import psycopg
 from numpy.typing import NDArray
 
 from ...db.connection import prepare, settle
-from ...db.owners import trust_owners
 from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...db.work import Work
@@ -107,8 +106,6 @@ def _help(task: dict[str, Any], given: _Given) -> None:
         )
         settle(connection)
         prepare(connection)
-        if task["trusts_owners"]:
-            trust_owners(connection)
         rows = read_rows(connection, "WHERE (i.name, i.storage) = ($1, $2)", task["index"])
         (index,) = rows
         build = LandmarkBuild(

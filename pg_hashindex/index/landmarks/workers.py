@@ -26,7 +26,6 @@ from typing import IO, Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...db.owners import trusts_owners
 from ...db.statements import one_row
 from ...errors import FewerJobsWarning, InvalidInputError
 from ..catalog import IndexRow
@@ -243,7 +242,6 @@ class Workers:
         return {
             "connection": {name: value for name, value in parameters.items() if value},
             "role": role,
-            "trusts_owners": trusts_owners(connection),
             "index": [index.name, index.storage],
         }
 
