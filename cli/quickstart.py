@@ -21,7 +21,7 @@ from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality import quickstart as steps
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
-from pg_hashindex.quality.doctor_findings import DISTRIBUTED, Diagnosis
+from pg_hashindex.quality.doctor_findings import Diagnosis
 
 from ._index_options import index_options
 from ._shared import (
@@ -196,10 +196,10 @@ Undo all of it:
   DROP INDEX {how}{graph.name};   -- in psql
   pg-hashindex model drop {shlex.quote(f"{model.name}:{model.version}")}
   pg-hashindex schema downgrade --yes   # where no other index or model is kept"""
-    if found.table.kind == DISTRIBUTED:
+    if not found.table.measurable:
         example = system.example(_K, system.setting(candidates_for(_K)))
         echo(f"\nSearch, with your query's vector as $1:\n\n{indent(example, '  ')}\n{undo}")
-        note("it was not measured: Citus searches in shards, and the doctor measures one of them")
+        note(f"it was not measured: pg-hashindex doctor {table} {column} says how")
         return False
     with progress(f"measuring index {graph.name}"):
         seen = diagnose(

@@ -210,21 +210,11 @@ BEGIN
 END
 $$;
 
--- Name of a trigger function. Citus does not quote a function's name when it grants or revokes
--- EXECUTE, so these names need no quotes. No index's name has a $.
+-- Name of a trigger function. It needs no quotes, since an extension that repeats GRANT and REVOKE on other nodes leaves them out. No
+-- index's name has a $.
 CREATE OR REPLACE FUNCTION hashindex._sync_name(triggers text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN 'sync_' || CASE WHEN triggers ~ '^[a-z0-9_]+$' THEN triggers ELSE translate(lower(triggers), '~-', '$$') || '$' || left(md5(triggers), 8) END;
-
--- Whether the triggers belong to the index beside which an index is: they log keys for it.
-CREATE OR REPLACE FUNCTION hashindex._is_logged_for(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM hashindex.index x WHERE x.name = i.swap_of AND x.triggers = i.triggers);
-END
-$$;
 
 -- Name of the function that brings codes of an index up to date.
 CREATE OR REPLACE FUNCTION hashindex._refresh_name(i hashindex.index) RETURNS text
@@ -232,7 +222,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN 'refresh_' || CASE WHEN hashindex._is_logged_for(i) THEN i.name ELSE i.triggers END;
+    RETURN 'refresh_' || CASE WHEN i.swap_of IS NOT NULL THEN i.name ELSE i.triggers END;
 END
 $$;
 

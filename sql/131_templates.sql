@@ -139,7 +139,8 @@ BEGIN
     WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
       AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
     PERFORM hashindex._create_function('refresh', parts, mark || 'makes the codes of keys what the table says');
-    IF NOT hashindex._is_logged_for(i) THEN
+    -- Triggers are those of the index that is searched: they log keys for the codes beside it.
+    IF i.swap_of IS NULL THEN
         PERFORM hashindex._create_function(
             'sync_table', parts, mark || 'trigger: keeps the codes fresh'
         );

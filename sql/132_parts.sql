@@ -257,7 +257,7 @@ AS $$
 DECLARE
     kept_keys text[] := hashindex._code_keys(i);
     -- Codes beside those in use: their vectors are read too.
-    beside hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers;
+    beside hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name;
     vectors text[] := i.column_name || array_remove(ARRAY[nullif(beside.column_name, i.column_name)], NULL);
     read text[] := array_remove(i.key_columns || vectors || i.tenant_column, NULL);
     logs record;

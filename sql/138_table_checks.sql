@@ -28,6 +28,22 @@ BEGIN
 END
 $$;
 
+-- Size of a table without its indexes, with all shards if Citus has divided it.
+CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass) RETURNS bigint
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    bytes bigint;
+BEGIN
+    IF NOT hashindex._is_sharded(relation) THEN
+        RETURN pg_relation_size(relation);
+    END IF;
+    EXECUTE 'SELECT citus_relation_size($1)' INTO bytes USING relation;
+    RETURN bytes;
+END
+$$;
+
 -- Refuses a table whose rows Citus keeps: writes to shards fire no trigger of the table. The hint has the statements that serve it.
 CREATE OR REPLACE FUNCTION hashindex._check_local(base regclass, column_name text, used hashindex.model) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

@@ -116,7 +116,7 @@ DECLARE
     ids text := hashindex._columns_of(NULL, hashindex._code_keys(i));
 BEGIN
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
-    IF hashindex._is_logged_for(i) THEN
+    IF i.swap_of IS NOT NULL THEN
         -- A build that reads all rows needs no word of a TRUNCATE before.
         PERFORM hashindex._delete_emptied(i);
     ELSE
@@ -135,7 +135,7 @@ BEGIN
     );
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_ranges'), 'pages that a build reads');
     -- No statement that writes has begun with the former functions. Those of codes in use log keys for the codes beside.
-    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name IN (i.name, i.swap_of) AND NOT hashindex._is_logged_for(x);
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = coalesce(i.swap_of, i.name);
 END
 $$;
 
@@ -273,7 +273,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(_catch_up.name);
     renew text := format('hashindex.%I', 'renew_' || i.storage);
-    is_beside boolean := hashindex._is_logged_for(i);
+    is_beside boolean := i.swap_of IS NOT NULL;
     names jsonb := hashindex._name_parts(i) || jsonb_build_object(
         'log', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident((hashindex._code_keys(i))[1])
     );
@@ -335,7 +335,7 @@ BEGIN
         = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, _finish_build.trained_rows,
            to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
-    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.name OR x.name = i.swap_of AND x.triggers = i.triggers;
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name IN (i.name, i.swap_of);
     PERFORM hashindex._set_readers(later, i);
     RETURN true;
 END

@@ -78,7 +78,7 @@ BEGIN
         OR i.next_generation IS NOT NULL AND o.name IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
             i.storage || '_staged', i.storage || '_ranges', i.storage || '_touched'
-        ) OR o.name = i.storage || '_touched' AND hashindex._is_logged_for(i), false
+        ) OR o.name = i.storage || '_touched' AND i.swap_of IS NOT NULL, false
     )
     FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name) WHERE o.index_name = i.name AND o.kind <> 'trigger'
     ORDER BY 1, 4;
@@ -134,7 +134,7 @@ SET client_min_messages = warning
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(drop_index.name, administers => true, reads => false);
-    shares boolean := hashindex._is_logged_for(i);
+    shares boolean := i.swap_of IS NOT NULL;
     made record;
 BEGIN
     IF shares THEN

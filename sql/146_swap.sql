@@ -109,11 +109,10 @@ DECLARE
     beside hashindex.index;
     lacks boolean;
     latest bigint;
-    log text;
 BEGIN
     -- No session writes after this lock, so the codes beside catch up with the last keys. The table is locked before the catalog's row, as
     -- by builds.
-    IF EXISTS (SELECT FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers) THEN
+    IF EXISTS (SELECT FROM hashindex.index x WHERE x.swap_of = i.name) THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     i := hashindex._locked_index(i.name);
@@ -170,13 +169,8 @@ BEGIN
     WHERE o.index_name IN (exchange.name, beside.name) AND o.kind = 'table';
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name IN (exchange.name, beside.name) AND starts_with(o.name, 'renew_');
     -- The former log is of the codes that are in use now.
-    FOR log IN SELECT x.storage || '_touched' FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name) AND x.triggers = i.triggers LOOP
-        PERFORM hashindex._drop('table', log);
-    END LOOP;
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = beside.name;
-    IF hashindex._is_logged_for(i) THEN
-        PERFORM hashindex._create_log(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
-    END IF;
+    PERFORM hashindex._drop('table', x.storage || '_touched') FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name);
+    PERFORM hashindex._create_log(x, format('%I.%I', x.schema_name, x.table_name)::regclass) FROM hashindex.index x WHERE x.name = beside.name;
     PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name);
 END
 $$;

@@ -149,7 +149,7 @@ BEGIN
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);
-    IF hashindex._is_logged_for(i) THEN
+    IF i.swap_of IS NOT NULL THEN
         PERFORM hashindex._drop('table', i.storage || '_touched');
         PERFORM hashindex._create_log(i, base);
     END IF;
@@ -173,7 +173,7 @@ DECLARE
     unseen boolean := false;
     found record;
 BEGIN
-    IF hashindex._is_logged_for(i) THEN
+    IF i.swap_of IS NOT NULL THEN
         RETURN;
     END IF;
     FOR found IN
@@ -236,7 +236,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT c.oid::regclass FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id
-    WHERE o.in_use AND c.relname NOT IN (i.storage || '_staged', i.storage || '_ranges') AND (c.relname <> i.storage || '_touched' OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
+    WHERE o.in_use AND c.relname NOT IN (i.storage || '_staged', i.storage || '_ranges') AND (c.relname <> i.storage || '_touched' OR i.swap_of IS NOT NULL) AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 

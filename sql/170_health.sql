@@ -266,7 +266,7 @@ BEGIN
     FOR x IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name LOOP
         log := to_regclass(format('hashindex.%I', x.storage || '_touched'));
         behind := NULL;
-        IF hashindex._is_logged_for(x) AND has_table_privilege(log, 'SELECT') THEN
+        IF x.swap_of IS NOT NULL AND has_table_privilege(log, 'SELECT') THEN
             EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
         END IF;
         RETURN QUERY

@@ -1,6 +1,6 @@
 """The one sampler: parts of a table, rows drawn from it, and rows by the hashes of their keys.
 
-Tables are plain, partitioned, or divided by Citus. `draw` reads a `part` of a table, and a larger
+Tables are plain or divided. `draw` reads a `part` of a table, and a larger
 one until there are rows enough. `by_place` is for readers of some pages. `by_hash` draws the same
 rows again while they are there, and costs a pass over all keys.
 """

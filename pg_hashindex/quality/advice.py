@@ -17,7 +17,7 @@ from ..models.model import OPERATORS
 from ..models.store import StoredModel
 from ..training import METHOD
 from .doctor_catalog import usual_metric
-from .doctor_findings import DISTRIBUTED, Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
+from .doctor_findings import Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
 from .measuring import Measured
 from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
 from .systems import GRAPH, Signs, VectorColumn
@@ -391,8 +391,8 @@ def choose(
     """
     if (option := next(iter(asked), None)) is not None:
         return "index", f"{option} is what it is for"
-    if found.table.kind == DISTRIBUTED:
-        return "function", "Citus distributes pgvector's index with the table"
+    if not found.table.measurable:
+        return "function", "an index of pg_hashindex is of a table on one server"
     if (why := against_graph(found, bits)) is not None:
         return "index", why
     if model is not None and kind_of(model.method) == "index":

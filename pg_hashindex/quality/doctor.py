@@ -120,7 +120,7 @@ def diagnose(
     ------
     InvalidInputError
         If there is no such table or column, it cannot be compared, or an argument is not usable;
-        or Citus keeps the table in shards, and it is to be measured.
+        or it is to be measured, and its rows are in other tables.
     MissingRightsError
         If the role may not read the table.
     InUseError

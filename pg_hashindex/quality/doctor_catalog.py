@@ -15,7 +15,7 @@ from ..db.table_source import TableSource, find_relation
 from ..errors import InvalidInputError, MissingRightsError
 from ..models import model
 from ..models.model import Metric
-from .doctor_findings import DISTRIBUTED, Memory, TableFacts, VectorIndex
+from .doctor_findings import Memory, TableFacts, VectorIndex
 from .systems import OPERATORS
 
 _METRICS = {operator: metric for metric, operator in OPERATORS.items()}
@@ -96,7 +96,7 @@ def read_facts(
         notes.append("row security hides rows from this role: figures are of the others")
     name = source.table.as_string(source.connection)
     if is_sharded(source.connection, name):
-        row |= read_sizes(source.connection, name)._asdict() | {"kind": DISTRIBUTED}
+        row |= read_sizes(source.connection, name)._asdict() | {"kind": "distributed table"}
     if row["kind"] != "partitioned table" or not row["rows"]:
         # Counted where they are few.
         row["rows"] = source.estimate

@@ -9,7 +9,6 @@ from .systems import PARAMETERS
 
 __all__ = [
     "CODES",
-    "DISTRIBUTED",
     "Advice",
     "CodeFit",
     "Diagnosis",
@@ -20,9 +19,6 @@ __all__ = [
     "VectorIndex",
 ]
 
-
-#: The kind of a table whose rows Citus keeps.
-DISTRIBUTED = "distributed table"
 
 #: Kinds of codes that are tried: the method of each, and its options.
 CODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -104,6 +100,11 @@ class TableFacts:
         return self.heap_bytes + self.toast_bytes
 
     @property
+    def measurable(self) -> bool:
+        """Whether it can be measured as a whole: not where its rows are in shards."""
+        return self.kind != "distributed table"
+
+    @property
     def without_codes(self) -> str | None:
         """Why the table can have no index of codes as it is, and what to do; None if it can."""
         if self.kind == "materialised view":
@@ -111,7 +112,7 @@ class TableFacts:
                 f"{self.name} is a materialised view, which has no triggers: index the table "
                 "behind it"
             )
-        if self.kind == DISTRIBUTED:
+        if self.kind == "distributed table":
             return (
                 f"Citus distributes {self.name}, and codes are kept of local tables only: index a "
                 "function of a model with pgvector, as quickstart --as function does"

@@ -489,27 +489,23 @@ class LandmarkBuild(TableReader):
     def _started_workers(self, rows: int, n_landmarks: int) -> Workers:
         """Return the processes of this run, which start when they are first needed."""
         if self._workers is None:
-            jobs = self._count_jobs(rows, n_landmarks)
+            # A throttle counts the rows of one process. Other sessions may see other rows of a
+            # table with row security, whose policies may read any setting of this one.
+            (hides_rows,) = self._execute(
+                "SELECT pg_catalog.row_security_active($1::regclass)", [self.index.qualified_table]
+            ).fetchone()
+            jobs = 1
+            if not (self.throttle.limits or hides_rows):
+                jobs = self._jobs.count(
+                    rows, self._memory, n_landmarks, self.index.dimension, self._compared,
+                    spherical=self._spherical,
+                )  # fmt: skip
             self._workers = self._open.enter_context(Workers(self.index, jobs))
         return self._workers
 
     def _end_workers(self) -> None:
         self._open.close()
         self._workers = None
-
-    def _count_jobs(self, rows: int, n_landmarks: int) -> int:
-        """Return how many processes read rows, this one included."""
-        # A throttle counts the rows of one process. Other sessions may see other rows of a table
-        # with row security, whose policies may read any setting of this one.
-        (hides_rows,) = self._execute(
-            "SELECT pg_catalog.row_security_active($1::regclass)", [self.index.qualified_table]
-        ).fetchone()
-        if self.throttle.limits or hides_rows:
-            return 1
-        return self._jobs.count(
-            rows, self._memory, n_landmarks, self.index.dimension, self._compared,
-            spherical=self._spherical,
-        )  # fmt: skip
 
     def _new_sums(self, landmarks: Landmarks | TenantLandmarks, largest: float) -> ListSums:
         return ListSums(
