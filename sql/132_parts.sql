@@ -8,9 +8,8 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    parts jsonb;
 BEGIN
-    parts := jsonb_build_object(
+    RETURN jsonb_build_object(
         -- The schema of pgvector.
         'ext', '{ext}',
         -- The index, also as a literal, and the one whose searches use it, which a swap has not exchanged yet.
@@ -27,11 +26,10 @@ BEGIN
         'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
         'read', ARRAY(SELECT r.name FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY r(name, n) GROUP BY r.name ORDER BY min(r.n)),
         -- Whether the key has several columns; its type as one value, and its text of row b.
-        'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns)
+        'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns),
+        -- That row b may have a code: a tenant that is too long for an index has none.
+        'fits', coalesce(' AND hashindex._fits(b.' || quote_ident(i.tenant_column) || '::text)', '')
     );
-    -- That row b may have a code: a tenant that is too long for an index has none. And that it may have one and has none.
-    parts := parts || jsonb_build_object('fits', hashindex._fill('{if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}', parts));
-    RETURN parts || jsonb_build_object('has_no_code', hashindex._fill('NOT EXISTS (SELECT FROM {code_table} c WHERE {same b.key c.id}){fits}', parts));
 END
 $$;
 

@@ -295,7 +295,7 @@ def test_every_function_is_declared_in_full(name, declaration):
     assert len(re.findall(r"\b(IMMUTABLE|STABLE|VOLATILE)\b", declaration)) == 1
     assert len(re.findall(r"\bPARALLEL (SAFE|RESTRICTED|UNSAFE)\b", declaration)) == 1
     definer = bool(re.search(r"\bSECURITY DEFINER\b", declaration))
-    assert definer == (name.split(":")[0] in {"sync_table.sql", "shards_sync.sql"})
+    assert definer == (name.split(":")[0] == "sync_table.sql")
     if definer:
         assert "SET search_path = pg_catalog, pg_temp" in declaration
 
