@@ -78,7 +78,7 @@ def measure(X: Rows, Q: Rows, metric: Metric, n_bits: int) -> dict[str, list[int
     found = {}
     for cuts in (1, 3, 5):
         model = hasher.to_model("m", metric=metric, cuts=cuts)
-        found[str(cuts)] = needed(model.orders(Q, metric)["asymmetric"], model.encode(X), truth)
+        found[str(cuts)] = needed(model.order(Q, metric), model.encode(X), truth)
     return found
 
 

@@ -214,7 +214,7 @@ def codes(data: DataSet) -> Iterator[Entry]:
         hasher.fit(X[: min(TRAINED, len(X))])
         for cuts in (1, 3):
             model = hasher.to_model("m", metric="cosine", cuts=cuts)
-            order = model.orders(Q, "cosine")["asymmetric"]
+            order = model.order(Q, "cosine")
             distances = order.distances(slice(None), model.encode(X))
             yield {
                 "dimension": X.shape[1],

@@ -14,15 +14,15 @@ from common import DATA_FOLDER, RESULTS, machine, parser, write
 from numpy.typing import NDArray
 
 from pg_hashindex.metrics.search import recall_of
-from pg_hashindex.models.quantization import Ranking
+from pg_hashindex.models.quantization import QueryOrder
 from pg_hashindex.training import train
 
 TRAINED, K = 8_000, 10
 CANDIDATES = (20, 50, 200)
-#: Projections, cuts, and the ranking.
+#: Projections, cuts, and whether queries are plain codes.
 OURS = (
-    (256, 1, "hamming"), (256, 1, "asymmetric"), (128, 3, "asymmetric"), (192, 3, "asymmetric"),
-    (256, 3, "hamming"), (256, 3, "asymmetric"), (192, 5, "asymmetric"), (256, 5, "asymmetric"),
+    (256, 1, True), (256, 1, False), (128, 3, False), (192, 3, False),
+    (256, 3, True), (256, 3, False), (192, 5, False), (256, 5, False),
 )  # fmt: skip
 FAISS = {
     "ITQ256,LSH": "faiss-itq",
@@ -35,15 +35,15 @@ FAISS = {
 Rows = NDArray[np.float32]
 
 
-def ranked(
-    X: Rows, Q: Rows, n: int, cuts: int, ranking: Ranking
-) -> tuple[str, int, NDArray[np.intp]]:
+def ranked(X: Rows, Q: Rows, n: int, cuts: int, plain: bool) -> tuple[str, int, NDArray[np.intp]]:
     """Return the name, the bytes of a row, and the first rows by ours."""
     model = train(X[:TRAINED], "m", "itq", n_bits=n * cuts, cuts=cuts, metric="cosine")
-    codes, order = model.encode(X), model.orders(Q, "cosine")[ranking]
+    codes, order = model.encode(X), model.order(Q, "cosine")
+    if plain:
+        order = QueryOrder(model.encode(Q)[:, None], np.ones(1, np.int64))
     lines = [order.distances(slice(q, q + 1), codes)[0] for q in range(len(Q))]
     first = [np.argsort(line, kind="stable")[: max(CANDIDATES)] for line in lines]
-    how = "by Hamming distance" if ranking == "hamming" else "asymmetric"
+    how = "by Hamming distance" if plain else "asymmetric"
     return f"itq, {n} x {cuts}, {how}", codes.shape[1], np.stack(first)
 
 

@@ -100,7 +100,7 @@ def curve(X: np.ndarray) -> list[dict[str, Any]]:
         began = time.process_time()
         model = hasher.fit(rows[drawn[:fitted_on]]).to_model("m", metric="cosine", cuts=3)
         spent = time.process_time() - began
-        order = model.orders(queries, "cosine")["asymmetric"]
+        order = model.order(queries, "cosine")
         distances = order.distances(slice(None), model.encode(rows))
         entry: dict[str, Any] = {"rows": fitted_on, "rounds": rounds, "cpu_s": spent}
         for n in CANDIDATES:

@@ -1,5 +1,5 @@
--- A query becomes a few weighted codes u_k, and every ranking orders rows by sum a_k hamming(code, u_k): any projection p of the
--- query is nearly sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
+-- A query becomes a few weighted codes u_k, and rows are ordered by sum a_k hamming(code, u_k): any projection p of the query is nearly
+-- sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
 
 -- Weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8. Measured on
 -- embeddings and on images, 3 bits give the order of the unrounded weights, except where few bits carry nearly all of the weight. There 4
@@ -18,7 +18,7 @@ BEGIN
 END
 $$;
 
--- Codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8. Under a mask, popcount((c # q) & m) = (hamming(c, q) +
+-- Codes of a query for a model with weights of bits; their own weights are 15, 1, 2, 4 and 8. Under a mask, popcount((c # q) & m) = (hamming(c, q) +
 -- hamming(c, q # ~m) - bits outside of m) / 2.
 CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[]) RETURNS bit varying[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -29,7 +29,7 @@ CREATE OR REPLACE FUNCTION hashindex._beyond(p {ext}.vector, minus_p {ext}.vecto
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN {ext}.binary_quantize(p OPERATOR({ext}.-) step) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) step);
 
--- Codes of a query for the ranking asymmetric; their weights are 4, 2 and 1. Each number, one for each bit of a code, in 8 levels, 4 u1 +
+-- Codes of a query for other models; their weights are 4, 2 and 1. Each number, one for each bit of a code, in 8 levels, 4 u1 +
 -- 2 u2 + u3 with signs u, as the normal distribution asks for. Zeros give codes that rank by plain Hamming distance.
 CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(numbers {ext}.vector, steps {ext}.vector[]) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -61,7 +61,7 @@ BEGIN
 END
 $$;
 
--- Numbers of a query, one for each bit of a code, that the ranking asymmetric compares. In inner products only the linear part of the
+-- Numbers of a query, one for each bit of a code, that its codes are made of. In inner products only the linear part of the
 -- projection counts, not what layers add to all rows: the sum over all cuts is then that of the query and the row's levels.
 CREATE OR REPLACE FUNCTION hashindex._compared(used hashindex.model, metric text, projection text, layers text) RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -85,21 +85,3 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY(
     SELECT array_fill((k * (0.586 / sqrt(n)))::real, ARRAY[n])::{ext}.vector FROM generate_series(1, 3) k
 );
-
--- SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, which already excludes most rows.
-CREATE OR REPLACE FUNCTION hashindex._code_order(ranking text, code text, terms text[], roughly boolean) RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    weights integer[] := CASE WHEN ranking = 'hamming' OR roughly THEN '{1}' WHEN ranking = 'weighted' THEN '{15,1,2,4,8}' ELSE '{4,2,1}' END;
-BEGIN
-    -- "0 +" keeps the planner from an HNSW index on the codes, whose answers are approximate. This takes half the time of
-    -- bit_count(code # u).
-    RETURN CASE WHEN cardinality(weights) = 1 THEN '0 + ' ELSE '' END || string_agg(
-        format('%s(%s OPERATOR({ext}.<~>) %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
-        ' + ' ORDER BY w.place
-    )
-    FROM unnest(weights) WITH ORDINALITY w(weight, place);
-END
-$$;

@@ -1,4 +1,4 @@
--- Finds an index, and says which operators, types and rankings its statements use.
+-- Finds an index, and says which operators and types its statements use.
 
 -- The gate of every function that takes the name of an index, before any other statement: its catalog row, for a caller who may do what
 -- the function does. Whoever changes something administers the schema. Where the table is read, its owner has the administrator's rights: he
@@ -262,16 +262,5 @@ BEGIN
         FROM hashindex.index i
     ) n
     WHERE x.name = _bind.name AND n.name = x.name AND (anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid);
-END
-$$;
-
--- Orders of candidates that a model can serve, the finest first, which new indexes have.
-CREATE OR REPLACE FUNCTION hashindex._rankings(used hashindex.model) RETURNS text[]
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END
-        || '{asymmetric,hamming}'::text[];
 END
 $$;

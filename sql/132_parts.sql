@@ -149,7 +149,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    u text[] := ARRAY(SELECT format('u%s', n) FROM generate_series(1, 5) n);
+    weights integer[] := CASE WHEN used.bit_weights IS NOT NULL THEN '{15,1,2,4,8}' ELSE '{4,2,1}' END;
     layers text := format('hashindex._layers_of(%s)', used.id);
     query_code text := format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection'));
 BEGIN
@@ -163,16 +163,16 @@ BEGIN
         -- The projection and the code of the query, and the codes that it is ranked by.
         'projection', hashindex._projection(used, 'hashindex_query', layers),
         'code', query_code,
-        'query_codes', CASE i.ranking
-            WHEN 'asymmetric' THEN format(
-                'hashindex._asymmetric_codes(%s, hashindex._steps(%s))', hashindex._compared(used, i.metric, 'hashindex_projection', layers), used.n_bits
-            )
-            WHEN 'weighted' THEN format('hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text)
-            ELSE format('ARRAY[%s]', query_code)
-        END,
-        -- The distance of code c to those of the query; and a rougher one, if the finer is costly.
-        'distance', hashindex._code_order(i.ranking, 'c.code', u, false),
-        'rough_distance', CASE WHEN i.ranking <> 'hamming' THEN hashindex._code_order(i.ranking, 'c.code', u, true) END,
+        'query_codes', CASE WHEN used.bit_weights IS NOT NULL THEN
+            format('hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text)
+        ELSE format(
+            'hashindex._asymmetric_codes(%s, hashindex._steps(%s))', hashindex._compared(used, i.metric, 'hashindex_projection', layers), used.n_bits
+        ) END,
+        -- The distance of code c to those of the query, u1 to u5.
+        'distance', (
+            SELECT string_agg(format('%s(c.code OPERATOR({ext}.<~>) u%s)', CASE WHEN w > 1 THEN w || ' * ' END, n), ' + ' ORDER BY n)
+            FROM unnest(weights) WITH ORDINALITY x(w, n)
+        ),
         -- The projection of the row raw, and the code of the row r, which has its projection.
         'row_projection', hashindex._projection(used, 'raw.vector', layers),
         'row_code', format('{ext}.binary_quantize(%s)', hashindex._above_cuts(used, 'r.projection'))

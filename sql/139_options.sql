@@ -11,7 +11,6 @@ BEGIN
         'key_columns', i.key_columns,
         'metric', i.metric,
         'access', coalesce(i.building, i.access),
-        'ranking', i.ranking,
         'candidates', i.candidates,
         'probes', CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END,
         'tenant', i.tenant_column
@@ -54,9 +53,6 @@ BEGIN
     ELSIF given.access NOT IN ('scan', 'landmarks') THEN
         RAISE EXCEPTION 'access path "%" is unknown', given.access
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use scan or landmarks.';
-    ELSIF given.ranking <> ALL (hashindex._rankings(used)) THEN
-        RAISE EXCEPTION 'ranking "%" cannot be served by model "%" of index "%"', given.ranking, used.name, index_name
-            USING ERRCODE = 'invalid_parameter_value', HINT = format('Use one of: %s.', array_to_string(hashindex._rankings(used), ', '));
     ELSIF given.candidates < 1 THEN
         PERFORM hashindex._refuse('candidates', given.candidates, '1 or more');
     ELSIF given.probes NOT BETWEEN 1 AND 1000 THEN
@@ -75,7 +71,6 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     metric text DEFAULT NULL,
     access text DEFAULT NULL,
     tenant text DEFAULT NULL,
-    ranking text DEFAULT NULL,
     candidates integer DEFAULT NULL,
     probes integer DEFAULT NULL,
     defer boolean DEFAULT false
@@ -101,7 +96,7 @@ BEGIN
     PERFORM hashindex._create_index(
         name, table_name, column_name, model,
         jsonb_build_object(
-            'key_columns', key_columns, 'metric', metric, 'access', access, 'ranking', ranking, 'candidates', candidates, 'probes', probes,
+            'key_columns', key_columns, 'metric', metric, 'access', access, 'candidates', candidates, 'probes', probes,
             'tenant', tenant
         )
     );
@@ -121,7 +116,6 @@ COMMENT ON FUNCTION hashindex.create_index IS
 CREATE OR REPLACE FUNCTION hashindex.configure_index(
     name text,
     access text DEFAULT NULL,
-    ranking text DEFAULT NULL,
     candidates integer DEFAULT NULL,
     probes integer DEFAULT NULL
 )
@@ -131,7 +125,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     PERFORM hashindex._configure_index(
-        name, jsonb_build_object('access', access, 'ranking', ranking, 'candidates', candidates, 'probes', probes)
+        name, jsonb_build_object('access', access, 'candidates', candidates, 'probes', probes)
     );
 END
 $$;

@@ -102,7 +102,6 @@ BEGIN
     i.access := 'scan';
     i.encoded := false;
     i.unverified := false;
-    i.ranking := coalesce(i.ranking, (hashindex._rankings(used))[1]);
     i.candidates := coalesce(i.candidates, hashindex._usual_candidates(i, used));
     i.generation := hashindex._new_generation(0);
     i.code_table := i.storage || '_codes';

@@ -81,8 +81,7 @@ BEGIN
     beside.swap_state := 'next';
     beside.model_id := used.id;
     beside.column_name := vectors;
-    -- A ranking is kept if the user chose it; a default gives way to the new model's default. So are candidates.
-    beside.ranking := CASE WHEN i.ranking <> (hashindex._rankings(before))[1] AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END;
+    -- Candidates are kept if the user chose them; a default gives way to the new model's default.
     beside.candidates := nullif(i.candidates, hashindex._usual_candidates(i, before));
     beside.building := NULL;
     beside.probes := NULL;

@@ -136,7 +136,6 @@ def upgrade() -> None:
             sa.Text,
             nullable=True,
         ),
-        column("ranking", "how codes are compared with a query", sa.Text, server_default="hamming"),
         column(
             "candidates",
             "rows that searches for ten compare exactly, by default",
@@ -217,9 +216,6 @@ def upgrade() -> None:
         sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
         sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),
         sa.CheckConstraint("building = 'landmarks'", name="index_building_check"),
-        sa.CheckConstraint(
-            "ranking IN ('hamming', 'asymmetric', 'weighted')", name="index_ranking_check"
-        ),
         sa.CheckConstraint("candidates >= 1", name="index_candidates_check"),
         sa.CheckConstraint("probes BETWEEN 1 AND 1000", name="index_probes_check"),
         sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", name="index_storage_check"),
@@ -256,7 +252,6 @@ def upgrade() -> None:
         ),
         column("model", "model of the index then, as NAME:VERSION", sa.Text),
         column("access", "access path then", sa.Text),
-        column("ranking", "ranking then", sa.Text),
         column("candidates", "rows that were compared exactly", sa.Integer),
         column("probes", "lists that were read", sa.Integer, nullable=True),
         column("k", "answers that were asked for", sa.Integer),

@@ -34,7 +34,6 @@ from ..errors import (
 )
 from ..models import store
 from ..models.model import Metric, Model
-from ..models.quantization import Ranking
 
 Access = Literal["scan", "landmarks"]
 #: The state of the codes beside those in use, while or after the model is swapped.
@@ -158,7 +157,6 @@ class IndexRow:
     created_at: datetime
     access: Access
     building: Access | None
-    ranking: Ranking
     candidates: int
     probes: int | None
     trained_rows: int | None

@@ -238,7 +238,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         patience
             As `drop`, since tables that searches no longer use are dropped.
         **options
-            The fields ``access``, ``ranking``, ``candidates`` and ``probes`` of `IndexOptions`.
+            The fields ``access``, ``candidates`` and ``probes`` of `IndexOptions`.
 
         Returns
         -------

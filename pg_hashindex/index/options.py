@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get
 from ..db.keys import KeyColumns
 from ..errors import InvalidInputError
 from ..models.model import Metric
-from ..models.quantization import Ranking
 from .catalog import Access
 from .search import as_count
 
@@ -82,11 +81,6 @@ class IndexOptions(TypedDict, total=False):
         then on. By default "landmarks" if the table has 10,000 vectors when the index is made, else
         "scan"; also "scan" for models of labels, pairs, triplets or graphs, and for metric "ip" if
         lengths of vectors differ.
-    ranking : {"hamming", "asymmetric", "weighted"}, optional
-        The order of candidates: "hamming" counts different bits; "asymmetric" weighs each of them
-        by the query's projection; "weighted" by the weights that the model gives its bits. By
-        default "weighted" if it gives some, else "asymmetric" if SQL evaluates the model, else
-        "hamming".
     candidates : int, optional
         Rows kept by code before the exact order, in searches for up to ten rows; searches for more
         keep more in proportion. By default as many as held .98 of the true neighbours when the
@@ -112,15 +106,6 @@ class IndexOptions(TypedDict, total=False):
             "How searches find candidates: among all codes, or in lists of codes around landmarks.",
             "landmarks from 10,000 rows on, where codes rank by distance; else scan",
             changed_by=("configure", "swap"),
-        ),
-    ]
-    ranking: Annotated[
-        Ranking | None,
-        Option(
-            "Order of candidates: by differing bits, by the query's projection at them, or by the "
-            "model's weights.",
-            "the best that the model has",
-            changed_by=("configure",),
         ),
     ]
     candidates: Annotated[

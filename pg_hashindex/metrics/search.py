@@ -3,7 +3,7 @@
 Of arrays: `pg_hashindex.quality.measuring` measures searches in a database, one query at a time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -118,16 +118,16 @@ def _score(
 
 
 class CodeRanks:
-    """Places of the true neighbours of queries in each order of all codes.
+    """Places of the true neighbours of queries in the order of all codes.
 
-    Orders are given by name. ``packed`` are the codes of the rows, ``neighbours`` (m, j) numbers of
+    ``packed`` are the codes of the rows, ``neighbours`` (m, j) numbers of
     rows, and ``right`` (m, j) for how many right answers each counts. A query has k answers, at
     most j.
     """
 
     def __init__(
         self,
-        orders: Mapping[Any, QueryOrder],
+        order: QueryOrder,
         packed: NDArray[np.uint8],
         neighbours: NDArray[np.intp],
         right: NDArray[np.bool_] | NDArray[np.float64],
@@ -135,12 +135,12 @@ class CodeRanks:
     ) -> None:
         self.n_rows = len(packed)
         self._right, self._k = right, min(k, neighbours.shape[1])
-        self._places = {name: _places(order, packed, neighbours) for name, order in orders.items()}
+        self._before, self._same = _places(order, packed, neighbours)
 
-    def recall(self, candidates: float, order: str) -> float:
+    def recall(self, candidates: float) -> float:
         """Return the expected recall, over ties, of a search that keeps these candidates."""
-        before, same = self._places[order]
-        hits = np.clip((candidates - before) / np.maximum(same, 1), 0.0, 1.0) * self._right
+        hits = (candidates - self._before) / np.maximum(self._same, 1)
+        hits = np.clip(hits, 0.0, 1.0) * self._right
         return recall_of(hits.sum(axis=1), self._k)
 
 

@@ -22,7 +22,6 @@ from .quantization import (
     SIGNS,
     Cuts,
     QueryOrder,
-    Ranking,
     above_cuts,
     check_cuts,
     quantize,
@@ -327,14 +326,16 @@ class Model:
             result[known] = self.learned.arrays["codes"][places[known]]
         return result
 
-    def orders(self, X: ArrayLike, metric: Metric) -> dict[Ranking, QueryOrder]:
-        """Return the rankings that an index of this model can have, for queries (n, dimension).
+    def order(self, X: ArrayLike, metric: Metric) -> QueryOrder:
+        """Return the order by code in which an index of this model looks for queries.
 
-        The first is the finest, which a new index has.
+        By the model's weights of bits if it has some, else by the projections of the queries; by
+        plain Hamming distance if SQL cannot compute these.
 
         Parameters
         ----------
         X : array-like (n, dimension)
+            The queries.
         metric : {"l2", "cosine", "ip"}
             That of the index.
 
@@ -343,17 +344,14 @@ class Model:
         InvalidInputError
             As `project`.
         """
-        found: dict[Ranking, QueryOrder] = {}
-        code = self.encode(X)
         if self.bit_weights is not None:
-            found["weighted"] = QueryOrder(*weighted_query_codes(code, self.bit_weights))
-        if self.network is None:
-            found["asymmetric"] = QueryOrder(*query_codes(self._compared(self.project(X), metric)))
-        found["hamming"] = QueryOrder(code[:, None], np.ones(1, np.int64))
-        return found
+            return QueryOrder(*weighted_query_codes(self.encode(X), self.bit_weights))
+        if self.network is not None:
+            return QueryOrder(self.encode(X)[:, None], np.ones(1, np.int64))
+        return QueryOrder(*query_codes(self._compared(self.project(X), metric)))
 
     def _compared(self, projections: NDArray[np.float32], metric: Metric) -> NDArray[np.floating]:
-        """Return the numbers of queries, one for each bit, that the asymmetric ranking compares."""
+        """Return the numbers of queries, one for each bit, that `order` compares."""
         if metric != "ip" or any(layer.kind not in ("shift", "affine") for layer in self.layers):
             return above_cuts(projections, self.cuts)
         # In inner products only the linear part counts, not what layers add to all rows.

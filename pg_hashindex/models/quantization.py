@@ -1,4 +1,4 @@
-"""Codes from projections, and queries as the few weighted codes that make every ranking.
+"""Codes from projections, and queries as a few weighted codes that order rows.
 
 **Codes.** A code has one bit for each of n projections p and each of t cuts, which all projections
 share: all bits ``p > cut`` of the first cut, then those of the second, ... (a thermometer code).
@@ -19,20 +19,19 @@ row is
 
     sum_k weight_k H(code, query_code_k).
 
-The rankings are:
+These codes are:
 
-- ``hamming``: the query's own code, weight 1.
-- ``asymmetric``: 3 codes of weights 4, 2 and 1. For inner products z is not ``p - cut`` but the
-  linear part of p, once for each cut: <z, signs> is then that of the query and the row's levels.
-- ``weighted``: bits have learned weights, rounded to 0 to 15. With m_b the mask of bits whose
-  weight holds 2^b, and q the query's code, popcount((c # q) & m_b) = (H(c, q) + H(c, q # ~m_b) -
-  constant) / 2: that is q with weight 15, and 4 codes q # ~m_b with weights 1, 2, 4 and 8.
+- of most models 3, of weights 4, 2 and 1. For inner products z is not ``p - cut`` but the linear
+  part of p, once for each cut: <z, signs> is then that of the query and the row's levels.
+- of models with learned weights of bits, rounded to 0 to 15, with m_b the mask of bits whose weight
+  holds 2^b, and q the query's code: popcount((c # q) & m_b) = (H(c, q) + H(c, q # ~m_b) -
+  constant) / 2, that is q with weight 15, and 4 codes q # ~m_b with weights 1, 2, 4 and 8.
 
 The same in SQL: ``hashindex._quantize`` in ``sql/110_layers.sql``, ``sql/125_query_codes.sql``.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,9 +42,6 @@ from .codes import hamming_distances, pack, unpack
 #: Cuts of projections, rising; one cut at 0 gives their signs.
 Cuts: TypeAlias = tuple[float, ...]
 SIGNS: Cuts = (0.0,)
-
-#: The orders of candidates; see above.
-Ranking: TypeAlias = Literal["hamming", "asymmetric", "weighted"]
 
 # Step between the 8 levels of a query's numbers, in standard deviations: the best uniform quantiser
 # for normal values (Max, "Quantizing for minimum distortion", 1960).
@@ -77,7 +73,7 @@ def quantize(projections: NDArray[np.floating], cuts: Cuts = SIGNS) -> NDArray[n
 
 
 def query_codes(numbers: NDArray[np.floating]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Compute the weighted codes of queries, for the asymmetric ranking.
+    """Compute the weighted codes of queries by their projections.
 
     Numbers are (m, n), one for each bit of a code; codes are uint8 (m, 3, width), weights (3,). A
     row of zeros counts as level -1 throughout.
@@ -109,7 +105,7 @@ class QueryOrder:
 def weighted_query_codes(
     codes: NDArray[np.uint8], bit_weights: ArrayLike
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Compute the weighted codes of queries, for the ranking by learned weights of bits.
+    """Compute the weighted codes of queries by learned weights of bits.
 
     Codes are uint8 (m, width), weights of bits 0 or more and at least one above 0; they are rounded
     to 0 to 15, the greatest being 15. Returns codes (m, 5, width) and their weights (5,).
@@ -127,7 +123,7 @@ def weighted_query_codes(
 def code_distances(
     queries: NDArray[np.uint8], weights: NDArray[np.integer], codes: NDArray[np.uint8]
 ) -> NDArray[np.unsignedinteger]:
-    """Compute the distances that a ranking orders rows by, unsigned (m, n).
+    """Compute the distances of rows to the codes of queries, unsigned (m, n).
 
     Queries (m, k, width) and weights (k,) are as `query_codes` or `weighted_query_codes` give them.
     The type holds any sum of weighted Hamming distances.

@@ -47,7 +47,7 @@ class Swapped:
         Recall and latency of both on the same queries, with their own defaults; None if there were
         fewer than two rows.
     map_before, map_after
-        Mean average precision of the ranking by either's codes, by the labels; None without labels.
+        Mean average precision of the order by either's codes, by the labels; None without labels.
     """
 
     model_before: str
@@ -93,7 +93,7 @@ def swap(
     labels
         A column of labels, as `training.train` takes it. Models that learn from labels give rows of
         one label near codes, and may find fewer of the nearest rows for it. So with labels the
-        mean average precision of both rankings by codes decides (`score_codes`), not recall.
+        mean average precision of the orders by either's codes decides (`score_codes`), not recall.
     force
         Whether to take the new codes even if recall, or MAP, falls by more, or the new column lacks
         vectors.

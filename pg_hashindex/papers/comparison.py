@@ -16,12 +16,11 @@ from ..errors import HashIndexError, InvalidInputError
 from ..hashers import HASHERS, Hasher, Preset, make_hasher
 from ..hashers.supervision.labels import Labels
 from ..metrics.ranking import spherical_ranking
-from ..models.quantization import Ranking
 from ..models.vectors import SparseRows
 from ..quality.scores import Measures
 from .loading import load_splits
 from .methods import Method, default_methods
-from .outcomes import Codes, Outcome, average
+from .outcomes import Codes, Distance, Outcome, average
 from .results import Results
 from .splits import Split, Truth
 from .validation import HeldBack
@@ -351,7 +350,7 @@ def _run(
         peak = _peak_memory(lambda: again.fit(X, y, **known))
         trained = replace(trained, train_peak_bytes=peak)
     model = hasher.to_model(method.hasher)
-    plain: Ranking = "hamming" if model.bit_weights is None else "weighted"
+    plain: Distance = "hamming" if model.bit_weights is None else "weighted"
     wall, cpu = time.perf_counter(), time.process_time()
     hashed = model.encode(split.database)
     encoded = replace(

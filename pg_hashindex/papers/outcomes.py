@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..models.quantization import Ranking
 from ..quality.scores import Scores
 
 #: Codes of the database: made by the hash function, or by training.
 Codes = Literal["hashed", "learned"]
-#: The order of codes: a ranking of searches, or the distance of the paper on SpH.
-Distance = Ranking | Literal["spherical"]
+#: The order of codes: by differing bits, by weights of bits, or by the distance of SpH's paper.
+Distance = Literal["hamming", "weighted", "spherical"]
 
 
 @dataclass(frozen=True)

@@ -524,9 +524,7 @@ def _configure(row: IndexRow) -> str:
 
 
 def _better_codes(row: IndexRow, model: ModelFacts) -> str:
-    """Say which ranking or model would find more with the same settings."""
-    if row.ranking == "hamming":
-        return f"rank by the query's projections: {_configure(row)} --ranking asymmetric"
+    """Say which model would find more with the same settings."""
     other = model.method not in (None, METHOD)
     # As `train` has them by default, whatever the method was.
     cuts = max(3, len(row.cuts))

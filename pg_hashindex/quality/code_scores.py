@@ -26,7 +26,7 @@ def score_codes(
     measures: Measures | None = None,
     random_state: int = 0,
 ) -> dict[str, Scores]:
-    """Measure the ranking by an index's codes, without re-ranking.
+    """Measure the order by an index's codes, without re-ranking.
 
     Draws rows of the index's table, takes some as queries and ranks all others by their codes, with
     the exact weights of the model's bits. A search

@@ -22,7 +22,6 @@ from ..errors import InvalidInputError
 from ..index.catalog import Access, IndexRow
 from ..index.search import Hit, Search
 from ..metrics.search import recall_of
-from ..models.quantization import Ranking
 from .queries import Query
 
 _Query = TypeVar("_Query")
@@ -157,7 +156,6 @@ class Measured:
     index: str
     model: str
     access: Access
-    ranking: Ranking
     probes: int | None
     k: int
     queries: int
@@ -217,7 +215,7 @@ class Measuring:
         *,
         probes: int | None = None,
     ) -> Measured:
-        """Search an index by its own access path and ranking; call ``done`` after each.
+        """Search an index by its own access path; call ``done`` after each.
 
         ``probes`` are the index's own by default.
         """
@@ -235,7 +233,6 @@ class Measuring:
             index=index.name,
             model=index.model_name,
             access=index.access,
-            ranking=index.ranking,
             probes=index.probes if probes is None else probes,
             k=self.k,
             queries=len(self.asked),

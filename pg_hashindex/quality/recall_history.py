@@ -11,14 +11,13 @@ from ..db.statements import one_row, read_as
 from ..errors import DatabaseStateError
 from ..index.catalog import Access, HasRow, IndexRow
 from ..index.search import as_count
-from ..models.quantization import Ranking
 from .measuring import Measured
 
 __all__ = ["HEADINGS", "HistoryPoint", "history", "obstacle", "save"]
 
 #: The fields of a `HistoryPoint`, as tables name them.
 HEADINGS = (
-    *("measured", "seed", "queries", "model", "access", "ranking", "candidates", "probes", "k"),
+    *("measured", "seed", "queries", "model", "access", "candidates", "probes", "k"),
     *("recall", "p50 ms", "p95 ms"),
 )
 
@@ -40,7 +39,6 @@ class HistoryPoint:
     queries: int
     model: str
     access: Access
-    ranking: Ranking
     candidates: int
     probes: int | None
     k: int

@@ -415,12 +415,12 @@ def _enough(
     for start in range(0, len(rows), _BLOCK_ROWS):
         nearest.add(rows[start : start + _BLOCK_ROWS])
     neighbours, right = nearest.found()
-    ranking, order = next(iter(model.orders(queries, model.metric).items()))
     weights = right * nearest.weights()
-    ranks = CodeRanks({ranking: order}, packed, neighbours, weights, _RECALL_K)
+    order = model.order(queries, model.metric)
+    ranks = CodeRanks(order, packed, neighbours, weights, _RECALL_K)
     recall = 0.0
     for candidates in range(_RECALL_K, min(_MOST_CANDIDATES, len(rows)) + 1):
-        recall = ranks.recall(candidates, ranking)
+        recall = ranks.recall(candidates)
         if recall >= _RECALL:
             break
     return candidates, recall

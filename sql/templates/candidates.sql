@@ -106,11 +106,11 @@ BEGIN
 {else lists}
     BEGIN
         hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-            SELECT {each c.id} FROM {if rough_distance}(
-                -- A rougher order keeps the codes of which the finer one is computed.
+            SELECT {each c.id} FROM (
+                -- The query's first code alone excludes most rows. "0 +" keeps the planner from an approximate index on the codes.
                 SELECT {each c.id}, c.code FROM {code_table} c{if tenant} WHERE $5 IS NULL OR c.tenant = $5{end tenant}
-                ORDER BY {rough_distance} LIMIT greatest(10 * hashindex_n::bigint, 2000)
-            ) c{else rough_distance}{code_table} c{if tenant} WHERE $5 IS NULL OR c.tenant = $5{end tenant}{end rough_distance} ORDER BY {distance} LIMIT hashindex_n
+                ORDER BY 0 + (c.code OPERATOR({ext}.<~>) u1) LIMIT greatest(10 * hashindex_n::bigint, 2000)
+            ) c ORDER BY {distance} LIMIT hashindex_n
         ) c);
         RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
 {end lists}

@@ -137,7 +137,6 @@ def attempts(connection, payload):
             "key_columns",
             "metric",
             "access",
-            "ranking",
         )
     }
     return (
@@ -146,7 +145,6 @@ def attempts(connection, payload):
             "create name": lambda: HashIndex.create(connection, payload[:40], **sound),  # type: ignore[arg-type]
             "open": lambda: HashIndex.open(connection, payload),
             "configure access": lambda: index.configure(access=payload),  # type: ignore[arg-type]
-            "configure ranking": lambda: index.configure(ranking=payload),  # type: ignore[arg-type]
             "search filter": lambda: index.search(
                 [1.0] * 8, filter=f"category = {psycopg.sql.quote(payload)}"
             ),

@@ -50,9 +50,9 @@ ACTIONS = {
         "all models": "SELECT layers, parameters FROM hashindex.model",
         "parts of models": "SELECT * FROM hashindex.model_part",
         "recall": "SELECT * FROM hashindex.recall_history",
-        "forge recall": "INSERT INTO hashindex.recall_history (index_name, model, access, ranking, "
+        "forge recall": "INSERT INTO hashindex.recall_history (index_name, model, access, "
         "candidates, k, queries, recall, p50_ms, p95_ms) VALUES "
-        "('items_idx', 'lsh:1', 'scan', 'hamming', 1, 1, 1, 1, 1, 1)",
+        "('items_idx', 'lsh:1', 'scan', 1, 1, 1, 1, 1, 1)",
         "forge work": "INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)",
         "write codes": "UPDATE hashindex.items_idx_codes SET code = ~code",
         "call refresh": "SELECT hashindex.refresh_items_idx('{1}')",

@@ -115,7 +115,7 @@ def test_a_failed_write_keeps_the_file(tmp_path, monkeypatch):
 def test_numbers_of_an_index_are_those_of_the_database(
     on, page_of, connection, items, model, vectors
 ):
-    index = create(connection, ranking="hamming")
+    index = create(connection)
     index.encode()
     connection.execute("CREATE INDEX graph ON items USING hnsw (embedding vector_l2_ops)")
     for _ in range(2):
@@ -287,9 +287,9 @@ def test_text_of_the_database_is_no_html(page_of, connection, items, lsh_model):
         connection, table='"</td><img src=x>"', column="%s<style>", model="<b>&$x_$ 索引"
     ).encode()
     connection.execute(
-        "INSERT INTO hashindex.recall_history (index_name, seed, model, access, ranking,"
+        "INSERT INTO hashindex.recall_history (index_name, seed, model, access,"
         " candidates, k, queries, recall, p50_ms, p95_ms) "
-        "SELECT 'i', 0, m, 'scan', 'hamming', 9, 10, 3, 0.5, 1, 2 "
+        "SELECT 'i', 0, m, 'scan', 9, 10, 3, 0.5, 1, 2 "
         "FROM unnest(ARRAY['a', '<i>$x_$</i>\u202e']) m"
     )
     page = page_of('"</td><img src=x>"', "%s<style>")

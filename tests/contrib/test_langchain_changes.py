@@ -28,7 +28,7 @@ def test_an_index_that_misses_documents_is_not_used(make_store, connection):
     index.encode()
     found = made.similarity_search("question", 1, candidates=1)
     query = np.array(EMBEDDINGS.embed_query("question"))
-    order = model.orders(query[None], "cosine")["asymmetric"]
+    order = model.order(query[None], "cosine")
     far = order.distances(slice(None), model.encode(VECTORS))[0]
     assert [document.id for document in found] == [IDS[np.argmin(far)]]
 

@@ -59,7 +59,7 @@ def test_a_trained_index_is_what_searches_go_by(make_store, connection):
     assert store.load(connection, "langchain_documents_idx").checksum == model.checksum
     assert model.metric == "cosine"
     query = np.array(EMBEDDINGS.embed_query("question"))
-    order = model.orders(query[None], "cosine")["asymmetric"]
+    order = model.order(query[None], "cosine")
     far = order.distances(slice(None), model.encode(VECTORS))[0]
     kept = np.argsort(far)[:12]
     nearest = kept[np.argsort(distances_to(query, "cosine")[kept])][:10]

@@ -1,6 +1,5 @@
 """Autogenerate where names mean other tables, and downgrades of what it writes."""
 
-import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -9,9 +8,8 @@ from fixtures.indexes import create_index, indexed
 from fixtures.migrating import body, declared, indexes
 from psycopg import sql
 
-from pg_hashindex import operations, store
+from pg_hashindex import operations
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -61,27 +59,6 @@ def test_a_table_that_comes_back(project, connection, items, model):
     project.upgrade()
     project.downgrade()
     assert indexes(connection) == before
-
-
-def test_a_ranking_that_one_model_alone_serves(project, connection, items, model):
-    weights = np.linspace(1, 3, model.n_bits).astype(np.float32)
-    store.save(connection, Model("weighted", "byhand", 8, model.layers, bit_weights=weights))
-    project.declares(declared(model="weighted", ranking="weighted"))
-    project.generate("weighted")
-    project.upgrade()
-    project.declares(declared(model="lsh", ranking="hamming"))
-    text = project.generate("plain")
-    assert body(text, "downgrade") == [
-        "op.swap_hash_model('items_idx', 'weighted:1', existing_model='lsh')",
-        "op.configure_hash_index('items_idx', ranking='weighted', existing={'ranking': 'hamming'})",
-    ]
-    project.upgrade()
-    project.check()
-    project.downgrade()
-    index = HashIndex.open(connection, "items_idx")
-    assert (index.model, index.ranking) == ("weighted", "weighted")
-    project.upgrade()
-    assert HashIndex.open(connection, "items_idx").ranking == "hamming"
 
 
 def test_probes_come_back_with_landmarks(project, connection, items, model):

@@ -43,12 +43,12 @@ def state(connection):
     """All that a database holds of its indexes, codes too."""
     rows = connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.key_columns, i.model_id, "
-        "i.metric, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
+        "i.metric, i.access, i.building, i.candidates, i.probes, i.storage, "
         "i.swap_of, i.tenant_column FROM hashindex.index i ORDER BY 1"
     ).fetchall()
     codes = [
         connection.execute(
-            f'SELECT id::text, code::text FROM hashindex."{row[12]}_codes" ORDER BY 1'.encode()
+            f'SELECT id::text, code::text FROM hashindex."{row[11]}_codes" ORDER BY 1'.encode()
         ).fetchall()
         for row in rows
     ]
@@ -86,7 +86,6 @@ def of_several(op):
         key_columns="id",
         metric="cosine",
         access="landmarks",
-        ranking="hamming",
         candidates=50,
         encode=False,
     )

@@ -1,4 +1,4 @@
-"""Candidates of every access path and ranking come in the order that Python computes."""
+"""Candidates of every access path and kind of model come in the order that Python computes."""
 
 from typing import NamedTuple
 
@@ -18,29 +18,28 @@ pytestmark = pytest.mark.newest
 
 QUERIES = np.random.default_rng(5).standard_normal((4, 8)).astype(np.float32)
 KINDS = [
-    *((r, 1, a) for r in ("hamming", "asymmetric", "weighted") for a in ("scan", "landmarks")),
-    *((r, 3, a) for r in ("hamming", "asymmetric") for a in ("scan", "landmarks")),
+    *((weighted, 1, a) for weighted in (False, True) for a in ("scan", "landmarks")),
+    *((False, 3, a) for a in ("scan", "landmarks")),
 ]
 
 
-def model_of(ranking, cuts):
+def model_of(weighted, cuts):
     rng = np.random.default_rng(2)
-    weights = rng.random(16).astype(np.float32) if ranking == "weighted" else None
+    weights = rng.random(16).astype(np.float32) if weighted else None
     layers = [affine(rng.standard_normal((16, 8)))]
     kept = (0.0,) if cuts == 1 else (-2.0, 0.0, 2.0)
     return Model("byhand", "byhand", 8, layers, bit_weights=weights, cuts=kept)
 
 
-def distances(model, ranking, vectors, query):
+def distances(model, vectors, query):
     """How far each row is from a query by code."""
-    order = model.orders(query[None], "l2")[ranking]
+    order = model.order(query[None], "l2")
     return order.distances(slice(None), model.encode(vectors))[0].astype(np.int64)
 
 
 class Ranked(NamedTuple):
     connection: Connection
     model: Model
-    ranking: str
 
     def ids(self, query, n, *rest):
         marks = ", ".join(["%s"] * (2 + len(rest)))
@@ -57,26 +56,25 @@ def codes_of(connection):
     return str(row[0])
 
 
-def make(connection, ranking, cuts, access, **options):
-    model = store.save(connection, model_of(ranking, cuts))
+def make(connection, weighted, cuts, access, **options):
+    model = store.save(connection, model_of(weighted, cuts))
     index = indexed(
         connection,
         model=model.name,
         access=access,
-        ranking=ranking,
         **options,
     )
     index = HashIndex.open(connection, "items_idx")
     assert index.building is None
-    return index, Ranked(connection, model, ranking)
+    return index, Ranked(connection, model)
 
 
-@pytest.mark.parametrize(("ranking", "cuts", "access"), KINDS)
-def test_the_order_of_candidates(connection, items, vectors, ranking, cuts, access):
-    _, ranked = make(connection, ranking, cuts, access)
+@pytest.mark.parametrize(("weighted", "cuts", "access"), KINDS)
+def test_the_order_of_candidates(connection, items, vectors, weighted, cuts, access):
+    _, ranked = make(connection, weighted, cuts, access)
     same = places = 0
     for query in QUERIES:
-        wanted = distances(ranked.model, ranking, vectors, query)
+        wanted = distances(ranked.model, vectors, query)
         for n in (1, 20, 300, 1000):
             found = ranked.ids(query, n, 1000)
             assert len(found) == len(set(found)) == min(n, 300)
@@ -86,7 +84,7 @@ def test_the_order_of_candidates(connection, items, vectors, ranking, cuts, acce
             places += len(found)
             # Ties may be in any order, but nothing nearer is left out.
     # Lists are ranked roughly first.
-    if (access, ranking) == ("landmarks", "weighted"):
+    if (access, weighted) == ("landmarks", True):
         assert same >= 0.95 * places
     else:
         assert same == places
@@ -94,7 +92,7 @@ def test_the_order_of_candidates(connection, items, vectors, ranking, cuts, acce
 
 def test_one_probe_reads_one_list(connection, items, vectors):
     """More are read where it holds fewer rows than are asked for."""
-    _, ranked = make(connection, "hamming", 1, "landmarks")
+    _, ranked = make(connection, False, 1, "landmarks")
     lists = {}
     for key, landmark in connection.execute(
         f"SELECT id, landmark FROM hashindex.{codes_of(connection)}".encode()
@@ -103,7 +101,7 @@ def test_one_probe_reads_one_list(connection, items, vectors):
     assert sum(map(len, lists.values())) == 300
     for query in QUERIES:
         (found,) = ranked.ids(query, 1, 1)
-        wanted = distances(ranked.model, "hamming", vectors, query)
+        wanted = distances(ranked.model, vectors, query)
         own = next(keys for keys in lists.values() if found in keys)
         assert wanted[found - 1] == min(wanted[key - 1] for key in own)
         assert len(ranked.ids(query, 299, 1)) == 299
@@ -153,7 +151,7 @@ BAD_PROBES = [
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_arguments_out_of_range(connection, items, access):
-    make(connection, "asymmetric", 1, access)
+    make(connection, False, 1, access)
     values = {"q": Vector(QUERIES[0])}
     for call, message in BAD + (BAD_PROBES if access == "landmarks" else []):
         with pytest.raises(psycopg.Error) as caught:
@@ -181,7 +179,7 @@ def test_arguments_out_of_range(connection, items, access):
 def test_zeros_under_cosine(connection, items, access):
     """Rows of zeros are left out; to a query of zeros every row is as near as any."""
     connection.execute("UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 9")
-    make(connection, "asymmetric", 1, access, metric="cosine")
+    make(connection, False, 1, access, metric="cosine")
     connection.execute(
         "INSERT INTO items VALUES (301, 'z', array_fill(0, ARRAY[8])::vector);"
         "UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 10"
@@ -205,7 +203,7 @@ def test_zeros_under_cosine(connection, items, access):
 
 
 def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
-    store.save(connection, model_of("asymmetric", 3))
+    store.save(connection, model_of(False, 3))
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
     index = create_index(connection, model="byhand", access="landmarks")
     assert index.encode() == 0
@@ -233,7 +231,7 @@ def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
 
 def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(connection, items):
     """While one index is built, the functions of another are left alone."""
-    store.save(connection, model_of("hamming", 1))
+    store.save(connection, model_of(False, 1))
     for name in ("x", "x_next", "next_x"):
         create_index(connection, name, model="byhand")
     HashIndex.open(connection, "x").configure(access="landmarks").encode()

@@ -79,7 +79,7 @@ def test_candidates_come_in_the_order_of_python(
 ):
     create(connection, access)
     queries = rows[:8] + np.float32(0.3)
-    order = model.orders(queries, metric)["asymmetric"]
+    order = model.order(queries, metric)
     expected = order.distances(slice(None), model.encode(rows)).astype(int)
     passing = np.arange(ROWS) % 2 == 0 if filtered else np.ones(ROWS, bool)
     for query, distances in zip(queries, expected, strict=True):

@@ -34,9 +34,7 @@ def test_every_row_is_in_one_list(index):
     assert index.summary().access_bytes > 0
 
 
-@pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
-def test_all_lists_and_all_candidates_are_exact(index, vectors, ranking):
-    index = index.configure(ranking=ranking)
+def test_all_lists_and_all_candidates_are_exact(index, vectors):
     for query in vectors[:4] + np.float32(0.2):
         exact = index.connection.execute(
             "SELECT id::bigint, distance FROM hashindex.exact_search('items_idx', %s, 12)",
@@ -110,13 +108,11 @@ def test_row_security(connection, index):
         "GRANT SELECT ON items TO list_reader;"
         "SELECT hashindex.grant_reader('items_idx', 'list_reader', true)"
     )
-    for ranking in ("hamming", "asymmetric"):
-        index = index.configure(ranking=ranking)  # type: ignore[arg-type]
-        connection.execute("SET ROLE list_reader")
-        hits = index.search(np.ones(8), 12, candidates=20, probes=1)
-        connection.execute("RESET ROLE")
-        assert len(hits) == 12
-        assert all(hit.id % 100 == 0 for hit in hits)
+    connection.execute("SET ROLE list_reader")
+    hits = index.search(np.ones(8), 12, candidates=20, probes=1)
+    connection.execute("RESET ROLE")
+    assert len(hits) == 12
+    assert all(hit.id % 100 == 0 for hit in hits)
 
 
 def test_rows_without_a_vector_are_no_answers(index):

@@ -46,9 +46,7 @@ def nearest(vectors, query, k, rows):
     return [int(row) + 1 for row in rows[np.lexsort((rows, exact))[:k]]]
 
 
-@pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
-def test_equals_the_definition(index, vectors, ranking):
-    index = index.configure(ranking=ranking)
+def test_equals_the_definition(index, vectors):
     queries = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
     for query, k, candidates in product(queries, [1, 10, 40], [1, 20, 100, 300, 5000]):
         hits = index.search(query, k, candidates=candidates)
@@ -66,13 +64,11 @@ def test_default_candidates_are_200_and_more_for_more_answers(index, vectors):
 
 def test_defaults_of_the_index(index, vectors):
     query = -vectors[0]
-    index = index.configure(candidates=12, ranking="hamming")
-    assert (index.candidates, index.ranking, index.access) == (12, "hamming", "scan")
+    index = index.configure(candidates=12)
+    assert (index.candidates, index.access) == (12, "scan")
     wanted = expected(index, vectors, query, 5, 12)
     assert [hit.id for hit in index.search(query, 5)] == wanted
     assert generic(index, query, wanted=5) == wanted
-    index = index.configure(ranking="asymmetric")
-    assert [hit.id for hit in index.search(query, 5)] == expected(index, vectors, query, 5, 12)
 
 
 @pytest.mark.reads
@@ -84,14 +80,12 @@ def test_defaults_of_the_index(index, vectors):
         ({"probes": 3}, "probes are for access path landmarks, and index .* has access path scan"),
         ({"access": "landmarks", "probes": 1001}, "probes is 1001; it must be 1 to|in a column"),
         ({"access": "tree"}, "access 'tree' of index .* is unknown; use one of: scan, landmarks"),
-        ({"ranking": "weighted"}, "cannot be served by model .*Use one of: asymmetric, hamming"),
-        ({"ranking": "best"}, "ranking 'best' of index .* is unknown; use one of: hamming, "),
     ],
 )
 def test_defaults_that_are_refused(index, change, message):
     with pytest.raises(InvalidInputError, match=message):
         index.configure(**change)
-    assert index.open(index.connection, index.name).ranking == "asymmetric"
+    assert index.open(index.connection, index.name).candidates == 200
 
 
 @pytest.mark.newest

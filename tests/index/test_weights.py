@@ -42,12 +42,7 @@ def test_a_weight_for_all_bits_is_plain_hamming(connection, items):
     for name, weights in (("plain", None), ("even", np.full(12, 0.37))):
         model = Model(name, "byhand", 8, weighted_model().layers, bit_weights=weights)
         store.save(connection, model)
-        indexed(
-            connection,
-            f"{name}_idx",
-            model=name,
-            ranking="hamming" if weights is None else "weighted",
-        )
+        indexed(connection, f"{name}_idx", model=name)
     rows = [
         HashIndex.open(connection, f"{name}_idx").search(np.ones(8), 30, candidates=300)
         for name in ("plain", "even")

@@ -7,7 +7,7 @@ from pg_hashindex.hashers import ITQ
 from pg_hashindex.metrics.search import CodeRanks
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.models.codes import hamming_distances
-from pg_hashindex.models.quantization import above_cuts, quantize
+from pg_hashindex.models.quantization import QueryOrder, above_cuts, quantize
 
 ROWS, DIMENSION = 1500, 16
 
@@ -41,19 +41,18 @@ def test_places_are_those_of_brute_force(clusters, cuts):
     true = np.argsort(exact, axis=1)[:, :5]
     assert (np.sort(numbers[:, :5]) == np.sort(true)).all()
     assert (right.sum(axis=1) == 5).all()
-    ranks = CodeRanks(model.orders(Q, "l2"), model.encode(X), numbers, right, 5)
     hamming = hamming_distances(model.encode(Q), model.encode(X)).astype(float)
-    asymmetric = _distances(model, Q, X)
-    assert [*model.orders(Q, "l2")] == ["asymmetric", "hamming"]
-    for ranking, far in {"asymmetric": asymmetric, "hamming": hamming}.items():
+    plain = QueryOrder(model.encode(Q)[:, None], np.ones(1, np.int64))
+    for order, far in ((model.order(Q, "l2"), _distances(model, Q, X)), (plain, hamming)):
+        ranks = CodeRanks(order, model.encode(X), numbers, right, 5)
         # Among ties any order may come: the mean over many.
         found = []
         for seed in range(40):
             noise = np.random.default_rng(seed).random(far.shape)
             kept = np.argsort(far + 0.5 * noise, axis=1)[:, :60]
             found.append(np.mean([np.isin(a, b).mean() for a, b in zip(true, kept, strict=True)]))
-        assert ranks.recall(60, ranking) == pytest.approx(np.mean(found), abs=0.004)
-    assert ranks.recall(len(X), "asymmetric") == 1
+        assert ranks.recall(60) == pytest.approx(np.mean(found), abs=0.004)
+        assert ranks.recall(len(X)) == 1
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip"])
@@ -92,11 +91,12 @@ def test_rows_that_are_stored_many_times(metric, order):
     weights = right * nearest.weights()
     assert weights.sum(axis=1) == pytest.approx([100] * 5)
     model = ITQ(n_bits=8, random_state=0).fit(distinct).to_model("itq")
-    ranks = CodeRanks(model.orders(Q, "l2"), model.encode(X), numbers, weights, 10)
+    plain = QueryOrder(model.encode(Q)[:, None], np.ones(1, np.int64))
+    ranks = CodeRanks(plain, model.encode(X), numbers, weights, 10)
     same = (hamming_distances(model.encode(Q), model.encode(X)) == 0).sum(axis=1)
     # As many candidates as rows of the query's own code: a hundred of them are right.
     expected = np.minimum(20 * 100 / same, 10).mean() / 10
-    assert ranks.recall(20, "hamming") == pytest.approx(expected)
+    assert ranks.recall(20) == pytest.approx(expected)
 
 
 def test_neighbours_far_from_the_origin():

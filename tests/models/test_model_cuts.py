@@ -174,17 +174,15 @@ def test_sql_refuses_what_python_refuses(connection, change, message):
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-@pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
-def test_an_index_of_a_model_with_cuts(connection, items, vectors, access, ranking):
+def test_an_index_of_a_model_with_cuts(connection, items, vectors, access):
     model = Thermometer(random_state=0).fit(vectors).to_model("cut", metric="l2")
     store.save(connection, model)
     index = HashIndex.create(
-        connection, "cut", table=items, column="embedding", model="cut", ranking=ranking,
-        access=access,
+        connection, "cut", table=items, column="embedding", model="cut", access=access,
     )  # fmt: skip
     index.encode()
     query = Vector(vectors[0])
-    order = model.orders(vectors[:1], "l2")[ranking]
+    order = model.order(vectors[:1], "l2")
     expected = order.distances(slice(0, 1), model.encode(vectors))[0]
     if access == "scan":
         found = connection.execute("SELECT id FROM hashindex.candidates_cut(%s, 30)", [query])

@@ -85,7 +85,7 @@ def test_rows_are_ordered_as_by_the_metric(metric, least):
     rows, queries = ROWS + np.float32(3), ROWS[:20] + np.float32(3)
     hasher = ITQ(random_state=0, normalize="l2" if metric == "cosine" else None).fit(rows)
     model = hasher.to_model("m", cuts=5)
-    found = model.orders(queries, metric)["asymmetric"].distances(slice(None), model.encode(rows))
+    found = model.order(queries, metric).distances(slice(None), model.encode(rows))
     products = queries.astype(np.float64) @ rows.T
     lengths = np.linalg.norm(rows, axis=1)
     exact = {"l2": lengths**2 - 2 * products, "cosine": -products / lengths, "ip": -products}

@@ -22,7 +22,6 @@ def lsh_model(vectors):
 
 @pytest.mark.parametrize("candidates", [10, 25, 80])
 def test_recall_is_that_of_brute_force(index, model, vectors, candidates):
-    index = index.configure(ranking="hamming")
     result = evaluate(index, queries=300, k=5, candidates=[candidates])
     expected = brute_force_recall(model, vectors, 5, candidates)
     assert expected.greatest - expected.least < 0.02

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.newest
 @pytest.fixture
 def scanned(connection, items, model):
     """An index whose candidates are those of brute force."""
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", ranking="hamming"
-    )
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     index.encode()
     return HashIndex.open(connection, "items_idx")
 
@@ -92,7 +90,7 @@ def test_a_row_is_left_out_whatever_text_its_key_has(connection, model):
         "INSERT INTO t VALUES (to_timestamp(%s), %s)",
         [(n, Vector(v)) for n, v in enumerate(OTHERS)],
     )
-    index = HashIndex.create(connection, "t", table="t", column="v", model="lsh", ranking="hamming")
+    index = HashIndex.create(connection, "t", table="t", column="v", model="lsh")
     index.encode()
     drawn = queries.draw(index)
     connection.execute("SET timezone TO 'Asia/Tokyo'")
@@ -134,7 +132,6 @@ def longer(scanned, vectors):
     store.save(scanned.connection, model)
     index = HashIndex.create(
         scanned.connection, "longer", table="items", column="embedding", model="longer",
-        ranking="hamming",
     )  # fmt: skip
     index.encode()
     return index.configure(candidates=30), model
@@ -156,7 +153,7 @@ def test_indexes_are_compared_each_by_its_defaults(scanned, longer, model, vecto
     assert len(asked) == 300
     assert (before.index, before.model, before.candidates) == ("items_idx", "lsh:1", 12)
     assert (after.index, after.model, after.candidates) == ("longer", "longer:1", 30)
-    assert (before.access, before.ranking, before.probes, before.k) == ("scan", "hamming", None, 5)
+    assert (before.access, before.probes, before.k) == ("scan", None, 5)
     assert before.recall in brute_force_recall(model, vectors, 5, 12)
     assert after.recall in brute_force_recall(long_model, vectors, 5, 30)
     assert before.recall < after.recall

@@ -25,9 +25,7 @@ def lsh_model(vectors):
 @pytest.fixture
 def index(connection, items, model):
     """An index whose searches keep 25 candidates."""
-    made = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", ranking="hamming"
-    )
+    made = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     made.encode()
     return made.configure(candidates=25)
 
@@ -41,7 +39,7 @@ def read_only(url):
 
 def saved(index):
     return index.connection.execute(
-        "SELECT seed, model, access, ranking, candidates, probes, k, queries, recall "
+        "SELECT seed, model, access, candidates, probes, k, queries, recall "
         "FROM hashindex.recall_history WHERE index_name = %s ORDER BY id",
         [index.name],
     ).fetchall()
@@ -56,7 +54,7 @@ def test_an_evaluation_is_saved(index, model, vectors):
     assert expected[0].greatest < expected[1].least
     assert expected[1].greatest < expected[2].least == 1
     found = saved(index)
-    common = (3, "lsh:1", "scan", "hamming")
+    common = (3, "lsh:1", "scan")
     assert [row[:-1] for row in found] == [(*common, c, None, 5, 50) for c in (10, 25, 300)]
     assert all(row[-1] in one for row, one in zip(found, expected, strict=True))
     points = recall_history.history(index)
@@ -71,12 +69,12 @@ def test_others_are_not(index, vectors):
     assert saved(index) == []
     # Queries that were given have no seed.
     evaluate(index, queries=vectors[:5], candidates=[10], save=True)
-    assert [(row[0], row[4], row[7]) for row in saved(index)] == [(None, 10, 5), (None, 25, 5)]
+    assert [(row[0], row[3], row[6]) for row in saved(index)] == [(None, 10, 5), (None, 25, 5)]
 
 
 def test_the_history_of_an_index(index, model):
     evaluate(index, queries=50, candidates=[25], save=True)
-    index.configure(candidates=40, ranking="asymmetric")
+    index.configure(candidates=40)
     index = HashIndex.open(index.connection, "items_idx")
     evaluate(index, queries=50, candidates=[40], k=3, save=True)
     evaluate(index, queries=9, candidates=[40], random_state=1, save=True)
@@ -85,10 +83,10 @@ def test_the_history_of_an_index(index, model):
     )
     assert recall_history.history(twin) == []
     points = recall_history.history(index)
-    assert [(p.seed, p.ranking, p.candidates, p.k, p.queries) for p in points] == [
-        (0, "hamming", 25, 10, 50),
-        (0, "asymmetric", 40, 3, 50),
-        (1, "asymmetric", 40, 10, 9),
+    assert [(p.seed, p.candidates, p.k, p.queries) for p in points] == [
+        (0, 25, 10, 50),
+        (0, 40, 3, 50),
+        (1, 40, 10, 9),
     ]
     times = [p.measured_at for p in points]
     assert times == sorted(times)
@@ -117,7 +115,7 @@ def swapped(index, other, vectors):
     store.save(other, model)
     row = other.execute("SELECT hashindex.begin_swap('items_idx', 'longer')").fetchone()
     assert row is not None
-    HashIndex.open(other, row[0]).configure(ranking="hamming").encode()
+    HashIndex.open(other, row[0]).encode()
     return model
 
 

@@ -28,7 +28,6 @@ def lsh_model(vectors):
 
 @pytest.mark.parametrize("goal", [0.7, 0.97])
 def test_the_fewest_candidates_that_reach_the_recall(index, model, vectors, goal):
-    index = index.configure(ranking="hamming")
     tuned = tune(index, goal, queries=300, k=5)
     by_hand = {}
     for point in tuned.points:
@@ -173,7 +172,7 @@ def given(monkeypatch):
             return Measured(
                 candidates, float(recall(probes, candidates)),
                 float(milliseconds(probes, candidates)), 99.0, index.name, index.model_name,
-                index.access, index.ranking, probes, self.k, len(self.asked), 0,
+                index.access, probes, self.k, len(self.asked), 0,
                 float(recall(probes, candidates)),
             )  # fmt: skip
 
@@ -255,11 +254,11 @@ def test_the_frontier(listed, given):
         (
             lambda p, c: 0.814 - p / 8000, lambda p, c: 1, None,
             "800 candidates of 80 probes find 0.804, and more do not help .* by the codes of model "
-            "lsh:1 the missing rows are not near", "--ranking asymmetric",
+            "lsh:1 the missing rows are not near", "--method itq",
         ),
         (
             lambda p, c: min(0.9, p / 800), lambda p, c: p / 4, None,
-            "and with more of them an exact search is faster", "--ranking asymmetric",
+            "and with more of them an exact search is faster", "--method itq",
         ),
         (lambda p, c: 0.99, cost, 0.2, "1 probes find 0.99 in", "allow more time, or a lower"),
         (lambda p, c: 0.99, cost, 0.2, "find 0.99 in", "search exactly, by hashindex.exact_search"),
@@ -268,8 +267,7 @@ def test_the_frontier(listed, given):
 )  # fmt: skip
 def test_why_nothing_reaches_it(listed, given, recall, milliseconds, max_ms, cause, remedy):
     given(recall, milliseconds, exact_ms=0.1 if "exactly" in remedy else 9.0)
-    index = listed.configure(ranking="hamming")
-    tuned = tune(index, 0.95, max_ms=max_ms, queries=5)
+    tuned = tune(listed, 0.95, max_ms=max_ms, queries=5)
     assert tuned.as_dict()["recommended"] is None
     assert tuned.cause is not None
     assert tuned.remedy is not None

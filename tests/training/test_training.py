@@ -54,7 +54,7 @@ def test_recall_is_counted_as_an_index_will(embeddings):
         kept = np.argsort(order, axis=1, kind="stable")[:, :candidates]
         return np.mean([np.isin(true[q], kept[q]).mean() for q in range(len(queries))])
 
-    order = model.orders(queries, "l2")["asymmetric"]
+    order = model.order(queries, "l2")
     coded = order.distances(slice(None), model.encode(rows)).astype(int)
     found = model.training["recall"]
     # Ties in row order, not in all orders.

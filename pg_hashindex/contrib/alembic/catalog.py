@@ -54,7 +54,7 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
         spec = IndexSpec(**place, options=options)
         if spec.schema == default_schema:
             spec = replace(spec, schema=None)
-        defaults = {"metric": row["model_metric"], "ranking": row["model_ranking"]}
+        defaults = {"metric": row["model_metric"]}
         found[spec.name] = Existing(
             spec, row["version"], row["dimension"], defaults, row["is_there"], row["visible"]
         )
