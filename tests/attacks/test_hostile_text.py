@@ -86,8 +86,7 @@ def test_every_function_of_sql(targets):
                 else:
                     # It is neither an internal error nor a time-out.
                     assert error.sqlstate not in {None, "XX000", "57014"}, (call, error)
-    # Those that write SQL do so with any text; those that name something refuse what is not there.
-    assert attacked["_code_order"] >= len(PAYLOADS) // 2
+    # Others name something, and refuse what is not there.
     assert len(attacked) >= 20
 
 
