@@ -10,7 +10,7 @@ import traceback
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -275,13 +275,7 @@ class LateGroup(click.Group):
         # UnicodeError, since an argument may hold bytes that are not text.
         except (HashIndexError, OSError, UnicodeError) as error:
             raise _FailedError(error) from error
-        except (Exception, KeyboardInterrupt) as error:
-            # Ctrl-C at a question is an Abort, as the answer no is; in a lock of tqdm, which is
-            # then not held, it ends as an error of the lock.
-            if not isinstance(error, KeyboardInterrupt) and not isinstance(
-                error.__context__, KeyboardInterrupt
-            ):
-                raise
+        except KeyboardInterrupt as error:  # at a question it is an Abort, as the answer no is
             note("interrupted", always=True)
             raise click.exceptions.Exit(STOPPED) from error
 
@@ -438,26 +432,21 @@ def escaped(text: str) -> str:
     )
 
 
+def _escaped_lines(message: str) -> str:
+    return "\n".join(escaped(line) for line in message.split("\n"))
+
+
 def echo(message: str = "", *, err: bool = False) -> None:
     """Print lines, with hidden characters escaped."""
-    click.echo("\n".join(escaped(line) for line in message.split("\n")), err=err)
+    click.echo(_escaped_lines(message), err=err)
 
 
 def note(message: str, *, always: bool = False) -> None:
-    """Print a note on stderr, where -q leaves it out; stdout is for results."""
-    if always or not is_given("quiet"):
-        with _without_bars():
-            echo(message, err=True)
+    """Print a note on stderr, above bars, where -q leaves it out; stdout is for results."""
+    from pg_hashindex.db.progress import write_above_bars
 
-
-def _without_bars() -> AbstractContextManager[None]:
-    """Take bars off the terminal while a line is written above them."""
-    if "tqdm" not in sys.modules:
-        return nullcontext()
-    from tqdm import tqdm
-
-    bars: AbstractContextManager[None] = tqdm.external_write_mode(file=sys.stderr)
-    return bars
+    if (always or not is_given("quiet")) and not write_above_bars(_escaped_lines(message)):
+        echo(message, err=True)
 
 
 #: The access path of an index whose codes are not complete yet.

@@ -193,7 +193,7 @@ def test_from_installation_to_answers(wheel, tmp_path, empty_url):
         assert len(connection.execute(statement[1].encode()).fetchall()) == 10
 
 
-HEAVY = ("scipy", "alembic", "matplotlib", "torch", "sqlalchemy.orm", "mako")
+HEAVY = ("scipy", "rich", "alembic", "matplotlib", "torch", "sqlalchemy.orm", "mako")
 
 
 @pytest.mark.parametrize("code", ["import pg_hashindex", "import pg_hashindex.cli.search"])

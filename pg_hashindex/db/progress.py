@@ -4,19 +4,15 @@ The library reports it (`Progress`, `tell`), whether or not it is shown; `show_p
 """
 
 import contextlib
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from textwrap import shorten
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from .bars import Bar
 
-# Shown beside the name: the share, a short bar, numbers, times and the rate.
-_BAR_COLUMNS = 50
 _BARS: ContextVar[bool] = ContextVar("whether bars are drawn", default=False)
 _TELL: ContextVar[Callable[[str], object] | None] = ContextVar("step listener", default=None)
 
@@ -54,6 +50,12 @@ def tell(message: str) -> None:
         listener(message)
 
 
+def write_above_bars(text: str) -> bool:
+    """Write lines above the bars that are drawn; return whether there are any."""
+    bars = sys.modules.get(f"{__package__}.bars")
+    return bars is not None and bool(bars.write_above(text))
+
+
 class Recorder(Protocol):
     """A `Work`, which other sessions see."""
 
@@ -80,21 +82,13 @@ class Progress:
         self.n = 0
         self._what, self._total, self._unit = what, total, unit
         self._work = work
-        self._bar: Any = None
+        self._bar: Bar | None = None
 
     def __enter__(self) -> Self:
-        # On a terminal that does not tell its size, as one that records, tqdm would show nothing.
-        told, (columns, lines) = _tells_its_size(), shutil.get_terminal_size()
-        self._bar = tqdm(
-            desc=shorten(self._what, max(columns - 6, 8), placeholder=" ..."),
-            total=self._total,
-            unit=self._unit,
-            unit_scale=self._unit == "row",
-            disable=None if is_shown() else True,
-            ncols=None if told else columns,
-            nrows=None if told else lines,
-            bar_format=self._format(columns),
-        )
+        if is_shown() and sys.stderr.isatty():
+            from .bars import Bar
+
+            self._bar = Bar(self._what, self._total, self._unit)
         return self
 
     def __exit__(
@@ -103,13 +97,8 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bar.close()
-
-    def _format(self, columns: int) -> str | None:
-        """Return what fits into a line, since tqdm cuts the line in the middle of a word."""
-        if columns >= len(self._what) + _BAR_COLUMNS:
-            return None
-        return "{desc}: {percentage:3.0f}%" if self._total else "{desc}: {n_fmt}"
+        if self._bar is not None:
+            self._bar.close()
 
     @property
     def total(self) -> int:
@@ -120,21 +109,14 @@ class Progress:
     def total(self, total: int) -> None:
         self._total = total
         if self._bar is not None:
-            self._bar.total = total
+            self._bar.set_total(total)
         if self._work is not None:
             self._work.expect(total)
 
-    def update(self, done: int = 1) -> None:
-        """Count what is done; fewer than none if it has to be done again."""
+    def update(self, done: int = 1, note: str = "") -> None:
+        """Count what is done; fewer than none if it has to be done again. A bar shows ``note``."""
         self.n += done
         if self._bar is not None:
-            self._bar.update(done)
+            self._bar.update(done, note)
         if self._work is not None:
             self._work.advance(done)
-
-
-def _tells_its_size() -> bool:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
-    except (OSError, ValueError):
-        return False

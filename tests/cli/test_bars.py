@@ -10,12 +10,13 @@ import pytest
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
-from pg_hashindex.db.progress import Progress, show_progress
+from pg_hashindex.db.progress import Progress, show_progress, write_above_bars
 
 pytestmark = pytest.mark.newest
 
-# The share, the bar, what is done of how much, the time that has passed and the time left.
-BAR = r"{}: +(\d+)%\|[^|]*\| *[\d.k]+/[\d.k]+ \[\d\d:\d\d<[\d:?]+"
+# The share, the bar, what is done of how much, the rate, the time that has passed and that left.
+BAR = r"{}[^:\n]*: +(\d+)% +[━╸╺ ]*[\d,]+/[\d,]+ \S+ \w+/s \d:\d\d:\d\d < [-\d:]+"
+STYLES = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
 
 def on_terminal(arguments, url):
@@ -35,7 +36,7 @@ def on_terminal(arguments, url):
         shown += read
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
-    text = shown.decode()
+    text = STYLES.sub("", shown.decode())
     assert os.waitstatus_to_exitcode(status) == 0, text
     return text
 
@@ -73,23 +74,44 @@ def test_bars(docs, command, bars):
         assert shares, bar
         assert shares[-1] >= 99
     # A line above the bar is a line by itself.
-    assert re.search(r"(\r|\n)(measuring index docs_v|searching by docs_hnsw)\r\n", shown)
+    assert re.search(r"(\r|\n)(measuring index docs_v|searching by docs_hnsw) *\r\n", shown)
     assert "Traceback" not in shown
 
 
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 120])
 def test_a_narrow_terminal_cuts_no_word(columns, monkeypatch, capfd):
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with show_progress(), Progress("training landmarks", 1000, "query") as bar:
         bar.update(400)
-    lines = capfd.readouterr().err.replace("\r", "\n").split("\n")
+    lines = STYLES.sub("", capfd.readouterr().err).replace("\r", "\n").split("\n")
     (last, *_) = [line.rstrip() for line in lines if "40%" in line]
     assert len(last) <= columns
     assert last.startswith("training landmarks:" if columns > 20 else "training ...:")
-    assert last.endswith("query/s]" if columns > 60 else "40%")
+    assert ("query/s" in last) == (columns > 60)
+
+
+def test_bars_that_are_open_at_once_are_drawn_together(monkeypatch, capfd):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with show_progress(), Progress("outer", 4) as outer, Progress("of unknown length") as inner:
+        inner.update(1234)
+        outer.update(3)
+        assert write_above_bars("a note [of brackets]")
+    assert not write_above_bars("none are left")
+    shown = STYLES.sub("", capfd.readouterr().err)
+    assert re.search(r"a note \[of brackets\]\r?\n", shown)
+    assert re.search(r"outer: +75%", shown)
+    assert re.search(r"of unknown length: +1,234", shown)
+
+
+def test_a_pipe_gets_none(capfd):
+    with show_progress(), Progress("reading", 10) as bar:
+        bar.update(10)
+    assert capfd.readouterr().err == ""
 
 
 def test_quiet_shows_no_bar(docs):
     shown = on_terminal(["-q", "doctor", "docs", "v"], docs)
-    assert "%|" not in shown
+    assert "━" not in shown

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -61,21 +60,6 @@ def test_ctrl_c_while_a_command_works(url, connection):
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert (process.returncode, said) == (130, "interrupted\n")
-
-
-def test_ctrl_c_in_a_lock(run, url, connection, monkeypatch):
-    """As tqdm has one: it is released, though Ctrl-C came before it was taken."""
-
-    def listed(_):
-        lock = threading.RLock()
-        try:
-            raise KeyboardInterrupt
-        finally:
-            lock.release()
-
-    monkeypatch.setattr(store, "list_models", listed)
-    found = run("model", "list", "--database-url", url, code=None)
-    assert (found.exit_code, found.stderr) == (130, "interrupted\n")
 
 
 def test_ctrl_c_at_a_question(monkeypatch):

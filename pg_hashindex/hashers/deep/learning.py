@@ -10,8 +10,8 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from tqdm import tqdm
 
+from ...db.progress import Progress, show_progress
 from ...errors import InvalidInputError, TrainingError
 from ...metrics import mean_average_precision
 from ...models.codes import pack
@@ -153,15 +153,11 @@ class Trainer:
         A loss or weight that is no longer finite raises `TrainingError`.
         """
         s = self.schedule
-        with tqdm(
-            total=self._n_pretrain + s.rounds * (s.supervised_steps + self._graph_steps),
-            unit="batch",
-            desc="training",
-            disable=None if progress else True,
-        ) as bar:
+        total = self._n_pretrain + s.rounds * (s.supervised_steps + self._graph_steps)
+        with show_progress(bars=progress), Progress("training", total, "batch") as bar:
             for done in self._rounds():
-                bar.update(done)
-                bar.set_postfix(self._shown())
+                losses = (f"{name}={value:.3g}" for name, value in self.losses.items())
+                bar.update(done, ", ".join(losses))
         self._check_weights()
         if self.best is not None:
             self.network.load_state_dict(self.best[2])
@@ -184,9 +180,6 @@ class Trainer:
     def _patience_is_over(self) -> bool:
         looks = (self.round - self.best[1]) // _LOOK_ROUNDS if self.best is not None else 0
         return looks >= self.schedule.patience
-
-    def _shown(self) -> dict[str, str]:
-        return {name: f"{value:.3g}" for name, value in self.losses.items()}
 
     def _rounds(self) -> Iterator[int]:
         """Train piece by piece; yield the number of batches of each."""
