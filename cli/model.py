@@ -279,6 +279,10 @@ def _print_next(stored: store.StoredModel, table: str, column: str) -> None:
     name, source = shlex.quote(stored.name), shlex.join(["--table", table, "--column", column])
     if stored.method == "thermometer":
         echo(f"\nNext, pgvector's own index: pg-hashindex model functions {name} {source}")
+    elif stored.evaluated_in == "python":
+        bits = f"bit({stored.n_bits})"
+        command = f"pg-hashindex model encode {name} {source} --into COLUMN"
+        echo(f"\nNext, with a column of type {bits}: {command}")
     else:
         echo(f"\nNext: pg-hashindex index create INDEX {source} --model {name}")
 

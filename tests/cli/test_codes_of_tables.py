@@ -100,3 +100,16 @@ def test_either_a_column_or_a_file(on, coded, options, tmp_path, monkeypatch):
     np.save("rows.npy", np.zeros((2, 8), np.float32))
     refused = on("model", "encode", "lsh", *options, code=2).stderr
     assert "give either --table, --column and --into, or --from and --to" in refused
+
+
+def test_training_names_the_command(on, connection, items, vectors):
+    of_table = ("--table", "items", "--column", "embedding")
+    how = ("--method", "fasth", "--bits", 4, "--param", "n_trees=2", "--labels", "category")
+    said = on("model", "train", "trees", *of_table, *how, "--force").stdout
+    assert said.splitlines()[-1] == (
+        "Next, with a column of type bit(4): pg-hashindex model encode trees --table items "
+        "--column embedding --into COLUMN"
+    )
+    connection.execute("ALTER TABLE items ADD COLUMN code bit(4)")
+    on("model", "encode", "trees", *ENCODE[3:])
+    assert with_code(connection) == 300
