@@ -139,7 +139,7 @@ def quickstart(
                 _install(database_url)
             if model is None and index is None:
                 with progress(f"training model {name}"):
-                    decided = kind is not None
+                    decided = kind is not None or found.table.without_codes is not None
                     model, instead = steps.train_model(
                         connection, found, name, distance, chosen, key=key, decided=decided
                     )
@@ -227,7 +227,8 @@ Search, with your query's vector as $1; this finds {point.recall:.1%} in {point.
 {undo}""")
     if not reached:
         note(f"recall {recall:g} is not reached: {point.value} candidates find {point.recall:.3g}")
-        note("to reach it: drop it as above, and make an index by --as index")
+        if found.table.without_codes is None:
+            note("to reach it: drop it as above, and make an index by --as index")
     return _is_slower(point.p50_ms, exact.p50_ms) or not reached
 
 

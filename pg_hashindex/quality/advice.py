@@ -163,8 +163,12 @@ def _codes(found: Diagnosis, why: str) -> Advice:
     if graph is None:
         return Advice("unknown", f"{_sentence(why)}; codes were not measured: see the notes.")
     size = hnsw_bytes(found.table.rows, "bit", graph.bits)
-    if lists is not None and (
-        against_graph(found, graph.bits) is not None or fewer_by_lists(graph, lists) is not None
+    if (
+        lists is not None
+        and not found.table.takes_function_only
+        and (
+            against_graph(found, graph.bits) is not None or fewer_by_lists(graph, lists) is not None
+        )
     ):
         return _index(found, why)
     if signs is not None and (-signs.recall, signs.candidates) <= (-graph.recall, graph.candidates):
@@ -391,8 +395,8 @@ def choose(
     """
     if (option := next(iter(asked), None)) is not None:
         return "index", f"{option} is what it is for"
-    if not found.table.measurable:
-        return "function", "an index of pg_hashindex is of a table on one server"
+    if found.table.takes_function_only:
+        return "function", f"pgvector's index serves a {found.table.kind}"
     if (why := against_graph(found, bits)) is not None:
         return "index", why
     if model is not None and kind_of(model.method) == "index":

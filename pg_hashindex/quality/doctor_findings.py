@@ -105,6 +105,16 @@ class TableFacts:
         return self.kind != "distributed table"
 
     @property
+    def takes_function_only(self) -> bool:
+        """Whether pgvector can index codes of the table, and pg_hashindex cannot keep them."""
+        return self.kind in (
+            "distributed table",
+            "partitioned table",
+            "partition",
+            "inheriting table",
+        )
+
+    @property
     def without_codes(self) -> str | None:
         """Why the table can have no index of codes as it is, and what to do; None if it can."""
         if self.kind == "materialised view":
@@ -112,18 +122,15 @@ class TableFacts:
                 f"{self.name} is a materialised view, which has no triggers: index the table "
                 "behind it"
             )
-        if self.kind == "distributed table":
+        if self.takes_function_only:
             return (
-                f"Citus distributes {self.name}, and codes are kept of local tables only: index a "
-                "function of a model with pgvector, as quickstart --as function does"
+                f"{self.name} is a {self.kind}, and an index keeps the codes of one plain table: "
+                "index a function of a model with pgvector, as quickstart --as function does"
             )
         if self.primary_key is None and self.other_key is None:
-            advice = ""
-            if self.kind == "partitioned table":
-                advice = " with the columns that it is partitioned by"
             return (
                 f"{self.name} has no key, columns that are unique and NOT NULL, by which codes are "
-                f"found: add a primary key{advice}"
+                "found: add a primary key"
             )
         return None
 

@@ -108,9 +108,10 @@ def refuse_rights(
         )
     if kind == "function":
         if owner is not None:
+            instead = "" if found.table.takes_function_only else ", or give --as index"
             raise MissingRightsError(
                 f"role {role} may not make an index of {table}, only its owner: GRANT {owner} TO "
-                f"{role}, or give --as index"
+                f"{role}{instead}"
             )
         return
     if found.table.without_codes is not None:

@@ -32,8 +32,10 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
        a.atttypmod <> -1 AS declared,
        CASE a.attstorage WHEN 'p' THEN 'plain' WHEN 'e' THEN 'external' WHEN 'm' THEN 'main'
            ELSE 'extended' END AS storage,
-       CASE r.relkind WHEN 'p' THEN 'partitioned table' WHEN 'm' THEN 'materialised view'
-           ELSE 'table' END AS kind,
+       CASE WHEN r.relkind = 'p' THEN 'partitioned table' WHEN r.relkind = 'm' THEN 'materialised view'
+           WHEN r.relispartition THEN 'partition'
+           WHEN EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = r.oid OR h.inhparent = r.oid)
+           THEN 'inheriting table' ELSE 'table' END AS kind,
        sum(greatest(l.reltuples, 0))::bigint AS rows,
        coalesce(sum(pg_catalog.pg_relation_size(l.oid)), 0)::bigint AS heap_bytes,
        coalesce(
@@ -53,7 +55,7 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
 FROM pg_catalog.pg_class r JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid,
      leaf l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid
 WHERE r.oid = $1::oid AND a.attname = $2 AND NOT a.attisdropped
-GROUP BY a.attname, a.atttypmod, a.attstorage, r.relkind
+GROUP BY a.attname, a.atttypmod, a.attstorage, r.oid, r.relkind, r.relispartition
 
 -- name: indexes
 -- Indexes of pgvector's whose definition names a column, with those of the partitions. $1: the table's

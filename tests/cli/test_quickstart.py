@@ -308,6 +308,29 @@ def test_functions_of_partitions_halves_and_tables_without_a_key(run, bare, empt
     assert "is up to date" in run(*START, "--database-url", empty_url).stderr
 
 
+RELATED = {
+    "partitioned table": "CREATE TABLE docs (LIKE kept INCLUDING ALL) PARTITION BY RANGE (id);"
+    "ALTER TABLE docs ATTACH PARTITION kept DEFAULT",
+    "partition": "CREATE TABLE all_docs (LIKE kept INCLUDING ALL) PARTITION BY RANGE (id);"
+    "ALTER TABLE kept RENAME TO docs; ALTER TABLE all_docs ATTACH PARTITION docs DEFAULT",
+    "inheriting table": "ALTER TABLE kept RENAME TO docs; CREATE TABLE child () INHERITS (docs)",
+}
+
+
+@pytest.mark.parametrize("kind", RELATED)
+def test_a_table_that_is_not_plain_gets_a_function(run, bare, empty_url, kind):
+    """Before a model is trained; and where an index would be made instead."""
+    fill(bare, "kept", np.random.default_rng(1).standard_normal((1010, 16)).astype(np.float32))
+    bare.execute(RELATED[kind].encode())
+    for asked in (("--as", "index"), ("--writes",)):
+        said = run(*START, *asked, "--yes", "--database-url", empty_url, code=3).stderr
+        assert f"docs is a {kind}, and an index keeps the codes of one plain table" in said
+        assert "as quickstart --as function does" in said
+    assert bare.execute("SELECT to_regnamespace('hashindex') IS NULL").fetchone() == (True,)
+    said = run(*START, "--yes", "--database-url", empty_url).stderr
+    assert f"pgvector's index serves a {kind}" in said
+
+
 def test_more_than_2000_dimensions(run, bare, empty_url):
     vectors = np.random.default_rng(1).standard_normal((1010, 2010)).astype(np.float32)
     fill(bare, "docs", vectors)
