@@ -19,13 +19,13 @@ BEGIN
     -- A plan that was made while the tables were small stays in use, and must look up keys even so: OFFSET 0 leaves no other. Nor may a join
     -- take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
     FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
-        SELECT FROM {table} b WHERE {same b.key k.id} AND b.{column} IS NOT NULL{fits} OFFSET 0
+        SELECT FROM ONLY {table} b WHERE {same b.key k.id} AND b.{column} IS NOT NULL{fits} OFFSET 0
     ) LOOP
         DELETE FROM {code_table} c WHERE {same c.id hashindex_gone.id};
     END LOOP;
 {else several}
     DELETE FROM {code_table} c WHERE {among c.id $1} AND NOT EXISTS (
-        SELECT FROM {table} b WHERE {same b.key c.id} AND b.{column} IS NOT NULL{fits}
+        SELECT FROM ONLY {table} b WHERE {same b.key c.id} AND b.{column} IS NOT NULL{fits}
     );
 {end several}
     INSERT INTO {code_table} AS c ({each id}, landmark, code{if tenant}, tenant{end tenant})
@@ -36,8 +36,8 @@ BEGIN
             SELECT {each b.key as id}{if tenant}, b.{tenant} AS tenant{end tenant}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
                 ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
             FROM {if several}(SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (
-                SELECT {each b.read} FROM {table} b WHERE {same b.key k.id} OFFSET 0
-            ) b WHERE{else several}{table} b WHERE {among b.key $1} AND{end several} b.{column} IS NOT NULL{fits} OFFSET 0
+                SELECT {each b.read} FROM ONLY {table} b WHERE {same b.key k.id} OFFSET 0
+            ) b WHERE{else several}ONLY {table} b WHERE {among b.key $1} AND{end several} b.{column} IS NOT NULL{fits} OFFSET 0
         ) raw OFFSET 0
     ) r
     ON CONFLICT ({each id}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{if tenant}, tenant = excluded.tenant{end tenant};

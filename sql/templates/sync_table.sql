@@ -70,8 +70,8 @@ BEGIN
         IF NOT hashindex_readable THEN
         ELSIF EXISTS (
             SELECT FROM {if several}(SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (
-                SELECT {each b.read} FROM {table} b WHERE {same b.key k.id} OFFSET 0
-            ) b{else several}{table} b WHERE {among b.key hashindex_touched}{end several} GROUP BY {each b.key} HAVING count(*) > 1
+                SELECT {each b.read} FROM ONLY {table} b WHERE {same b.key k.id} OFFSET 0
+            ) b{else several}ONLY {table} b WHERE {among b.key hashindex_touched}{end several} GROUP BY {each b.key} HAVING count(*) > 1
         ) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';

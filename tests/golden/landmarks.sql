@@ -19,7 +19,7 @@ BEGIN
             OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         RETURN QUERY SELECT a.id::pg_catalog.int8 FROM hashindex._exact_search(
             'public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n
         ) a;
@@ -94,7 +94,7 @@ DECLARE
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
 BEGIN
     DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
-        SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
+        SELECT FROM ONLY public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
     INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code)
     SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
@@ -103,7 +103,7 @@ BEGIN
         FROM (
             SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                 ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
-            FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+            FROM ONLY public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
     ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
@@ -144,7 +144,7 @@ BEGIN
             OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
         hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, true) c);
@@ -247,7 +247,7 @@ BEGIN
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF NOT hashindex_readable THEN
         ELSIF EXISTS (
-            SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1
+            SELECT FROM ONLY public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1
         ) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
@@ -282,7 +282,7 @@ BEGIN
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
     PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0)));
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent))));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance

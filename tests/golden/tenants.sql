@@ -20,7 +20,7 @@ BEGIN
             OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search(
             'public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_n, 'public.posts.section = ' || quote_literal($5) || '::pg_catalog.text'
         ) a;
@@ -99,7 +99,7 @@ BEGIN
     -- A plan that was made while the tables were small stays in use, and must look up keys even so: OFFSET 0 leaves no other. Nor may a join
     -- take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
     FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
-        SELECT FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
+        SELECT FROM ONLY public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
     ) LOOP
         DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
     END LOOP;
@@ -111,7 +111,7 @@ BEGIN
             SELECT b.section AS id_1, b.id AS id_2, b.section AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                 ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
             FROM (SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (
-                SELECT b.section, b.id, b.embedding FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
+                SELECT b.section, b.id, b.embedding FROM ONLY public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
             ) b WHERE b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
         ) raw OFFSET 0
     ) r
@@ -160,7 +160,7 @@ BEGIN
             OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0))) THEN
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
         -- All rows of a very small tenant are compared: to rank their codes takes longer.
@@ -272,7 +272,7 @@ BEGIN
         IF NOT hashindex_readable THEN
         ELSIF EXISTS (
             SELECT FROM (SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (
-                SELECT b.section, b.id, b.embedding FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
+                SELECT b.section, b.id, b.embedding FROM ONLY public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
             ) b GROUP BY b.section, b.id HAVING count(*) > 1
         ) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
@@ -308,7 +308,7 @@ BEGIN
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
     PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE t.tgrelid = h.inhrelid OR t.tgrelid = h.inhparent OFFSET 0)));
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent))));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
     PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');

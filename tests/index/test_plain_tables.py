@@ -152,3 +152,21 @@ def test_a_table_that_is_not_plain_any_more(connection, docs, vectors, how, acce
     assert_fresh(HashIndex.open(connection, "i"))
     assert findings(HashIndex.open(connection, "i"))["table"].status == "ok"
     assert operations.repair(index, full=True).done == ()
+
+
+def test_codes_are_of_a_table_s_own_rows(connection, docs):
+    """While another table inherits from it, with rows of the same keys."""
+    index = indexed(connection, "i", table="docs")
+    connection.execute("CREATE TABLE child (PRIMARY KEY (id)) INHERITS (docs)")
+    connection.execute("INSERT INTO child SELECT id, embedding FROM docs WHERE id % 3 = 0")
+    connection.execute("UPDATE child SET embedding = subvector(embedding || embedding, 4, 8)")
+    for level in ("READ COMMITTED", "REPEATABLE READ"):
+        with connection.transaction():
+            connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+            # Of both tables.
+            connection.execute("UPDATE docs SET embedding = embedding + embedding WHERE id < 50")
+            connection.execute("UPDATE docs SET id = id + 2000 WHERE id BETWEEN 60 AND 70")
+            connection.execute("DELETE FROM ONLY docs WHERE id BETWEEN 80 AND 90")
+    connection.execute("DROP TABLE child")
+    assert_fresh(index)
+    assert findings(index)["table"].status == "ok"
