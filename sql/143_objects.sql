@@ -8,15 +8,17 @@ GRANT SELECT ON hashindex.object TO PUBLIC;
 CREATE OR REPLACE FUNCTION hashindex._existing() RETURNS TABLE (kind text, name text, id oid, object text)
 LANGUAGE sql STABLE PARALLEL UNSAFE
 BEGIN ATOMIC
-    SELECT 'function', format('%s(%s)', p.proname, regexp_replace(oidvectortypes(p.proargtypes), '[^ ,]+[.]', '', 'g')), p.oid, p.oid::regprocedure::text
-    FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace
-    UNION ALL
-    SELECT 'table', c.relname::text, c.oid, c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
-    UNION ALL
-    SELECT 'type', c.relname::text, c.reltype, c.reltype::regtype::text FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'c'
-    UNION ALL
-    SELECT 'trigger', t.tgname::text, t.oid, format('%I ON %s', t.tgname, t.tgrelid::regclass)
-    FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'hashindex'::regnamespace;
+    SELECT o.* FROM pg_namespace n CROSS JOIN LATERAL (
+        SELECT 'function', format('%s(%s)', p.proname, regexp_replace(oidvectortypes(p.proargtypes), '[^ ,]+[.]', '', 'g')), p.oid, p.oid::regprocedure::text
+        FROM pg_proc p WHERE p.pronamespace = n.oid
+        UNION ALL
+        SELECT 'table', c.relname::text, c.oid, c.oid::regclass::text FROM pg_class c WHERE c.relnamespace = n.oid AND c.relkind = 'r'
+        UNION ALL
+        SELECT 'type', c.relname::text, c.reltype, c.reltype::regtype::text FROM pg_class c WHERE c.relnamespace = n.oid AND c.relkind = 'c'
+        UNION ALL
+        SELECT 'trigger', t.tgname::text, t.oid, format('%I ON %s', t.tgname, t.tgrelid::regclass)
+        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = n.oid
+    ) o WHERE n.nspname = 'hashindex';
 END;
 
 -- Hash of an object as it is: of the statement that makes a function or trigger, and of the columns and keys of a table or type.

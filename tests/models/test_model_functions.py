@@ -356,7 +356,7 @@ def test_names(connection, name):
         "01"[int(bit)] for bit in codes.unpack(MODELS["thermometer"].encode(ROWS[:1]), 24)[0]
     )
     store.drop(connection, name)
-    assert one(connection, "SELECT count(*) FROM pg_proc WHERE prosrc LIKE '-- model%%'") == 0
+    assert one(connection, "SELECT count(*) FROM pg_proc WHERE proname ~ '^code_texts'") == 0
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_models_that_cannot_be_functions(connection, model, message):
     store.save(connection, model)
     with pytest.raises(psycopg.Error, match=f"cannot be a function: .*{message}"):
         connection.execute("SELECT hashindex.create_functions(%s)", [model.name])
-    assert one(connection, "SELECT count(*) FROM pg_proc WHERE prosrc LIKE '-- model%%'") == 0
+    assert one(connection, "SELECT count(*) FROM pg_proc WHERE proname ~ '^code_texts'") == 0
 
 
 def test_unusual_vectors(connection, texts):
@@ -469,7 +469,7 @@ def test_they_are_no_members_of_the_extension(server, empty_url, make_database, 
         with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="by_code|depend"):
             session.execute("DROP EXTENSION pg_hashindex")
         session.execute("DROP INDEX by_code; DROP EXTENSION pg_hashindex")
-        assert one(session, "SELECT count(*) FROM pg_proc WHERE prosrc LIKE '-- model%%'") == 0
+        assert one(session, "SELECT count(*) FROM pg_proc WHERE proname ~ '^code_texts'") == 0
 
 
 @pytest.mark.parametrize("name", ["thermometer, cosine", "itq"])
