@@ -14,16 +14,6 @@ BEGIN
 END
 $$;
 
--- Functions that were made of a model.
-CREATE OR REPLACE FUNCTION hashindex._functions_of_model(used hashindex.model) RETURNS SETOF regprocedure
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY SELECT e.id::regprocedure FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name) WHERE o.model_id = used.id ORDER BY e.id;
-END
-$$;
-
 -- Statements of a body that evaluate the layers of a model, and the expression of the projection after them.
 CREATE OR REPLACE FUNCTION hashindex._layer_steps(used hashindex.model, OUT steps text, OUT projection text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -142,14 +132,10 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := hashindex.find_model(model);
-    made text;
     detail text;
 BEGIN
     PERFORM hashindex._check_administrator();
-    FOR made IN SELECT f::text FROM hashindex._functions_of_model(used) f LOOP
-        EXECUTE format('DROP FUNCTION %s', made);
-    END LOOP;
-    DELETE FROM hashindex.object o WHERE o.model_id = used.id;
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.model_id = used.id;
 EXCEPTION WHEN dependent_objects_still_exist THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
     RAISE EXCEPTION 'a function of model "%:%" is in use: %', used.name, used.version, replace(detail, E'\n', '; ')

@@ -186,9 +186,9 @@ BEGIN
 END
 $$;
 
--- Makes the composite type of an index's keys, if it is missing; returns whether it was. It has the collations of the columns, since keys
+-- Makes the composite type of an index's keys, if it is missing. It has the collations of the columns, since keys
 -- are compared with them.
-CREATE OR REPLACE FUNCTION hashindex._create_key_type(i hashindex.index) RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._create_key_type(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -197,7 +197,7 @@ DECLARE
     columns text;
 BEGIN
     IF cardinality(i.key_columns) = 1 OR to_regtype(key_type) IS NOT NULL THEN
-        RETURN false;
+        RETURN;
     END IF;
     SELECT string_agg(format('id_%s %s%s', k.n, k.type, CASE WHEN l.collname IS NOT NULL THEN format(' COLLATE %I.%I', n.nspname, l.collname) END), ', ' ORDER BY k.n)
     INTO columns
@@ -206,7 +206,6 @@ BEGIN
     LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace;
     EXECUTE format('CREATE TYPE %s AS (%s)', key_type, columns);
     PERFORM hashindex._adopt(i, key_type, 'its key');
-    RETURN true;
 END
 $$;
 

@@ -193,7 +193,7 @@ BEGIN
 END
 $$;
 
--- Creates the triggers that keep the codes of an index fresh, if they are missing.
+-- Creates the triggers that keep the codes of an index fresh, if they are missing or were changed.
 CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -201,18 +201,14 @@ AS $$
 DECLARE
     missing record;
 BEGIN
-    FOR missing IN
-        SELECT n.name, upper(substring(n.name FROM '[a-z]+$')) AS event FROM unnest(hashindex._trigger_names(i)) n(name)
-        WHERE NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = table_name AND t.tgname = n.name)
-    LOOP
+    FOR missing IN SELECT f.name, substring(f.name FROM '[a-z]+$') AS event FROM hashindex._object_faults(i, '{trigger}') f WHERE f.fault <> 'is disabled' LOOP
         EXECUTE format(
-            'CREATE TRIGGER %I %s EXECUTE FUNCTION hashindex.%I()', missing.name,
-            format(CASE missing.event
-                WHEN 'INSERT' THEN 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows'
-                WHEN 'UPDATE' THEN 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
-                WHEN 'DELETE' THEN 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows'
-                ELSE 'AFTER TRUNCATE ON %s'
-            END || ' FOR EACH STATEMENT', table_name),
+            'CREATE OR REPLACE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT EXECUTE FUNCTION hashindex.%I()', missing.name, missing.event, table_name,
+            CASE missing.event
+                WHEN 'insert' THEN 'REFERENCING NEW TABLE AS new_rows'
+                WHEN 'update' THEN 'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
+                WHEN 'delete' THEN 'REFERENCING OLD TABLE AS old_rows'
+            END,
             hashindex._sync_name(i.triggers)
         );
         PERFORM hashindex._record('trigger', t.oid, i.name) FROM hashindex._triggers_of(i) t WHERE t.tgname = missing.name AND t.tgrelid = table_name;

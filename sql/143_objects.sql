@@ -21,7 +21,7 @@ BEGIN ATOMIC
     ) o WHERE n.nspname = 'hashindex';
 END;
 
--- Hash of an object as it is: of the statement that makes a function or trigger, and of the columns and keys of a table or type.
+-- Hash of an object as it is: of the statement that makes a function, of what a trigger does, and of the columns and the primary key of a table or type.
 CREATE OR REPLACE FUNCTION hashindex._hash_of(kind text, id oid) RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -30,7 +30,10 @@ AS $$
 BEGIN
     RETURN md5(CASE kind
         WHEN 'function' THEN pg_get_functiondef(id)
-        WHEN 'trigger' THEN pg_get_triggerdef(id)
+        -- Without its table, which may be renamed.
+        WHEN 'trigger' THEN (
+            SELECT concat_ws(' ', t.tgtype, t.tgfoid::regproc, t.tgoldtable, t.tgnewtable, t.tgattr, t.tgargs, pg_get_expr(t.tgqual, t.tgrelid)) FROM pg_trigger t WHERE t.oid = id
+        )
         ELSE (
             SELECT string_agg(format('%s %s %s %s', a.attname, format_type(a.atttypid, a.atttypmod), a.attcollation::regcollation, a.attnotnull), ',' ORDER BY a.attnum)
             FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE id IN (c.oid, c.reltype) AND a.attnum > 0 AND NOT a.attisdropped
@@ -87,23 +90,30 @@ BEGIN
 END
 $$;
 
--- Functions and types of an index that were dropped or changed since they were made. Where the server was upgraded since, hashes are not
--- compared until they are taken again.
-CREATE OR REPLACE FUNCTION hashindex._object_faults(i hashindex.index) RETURNS TABLE (kind text, name text, fault text)
+-- Objects of an index that were dropped or changed since they were made, or a trigger that does not fire: one that is enabled for replicas
+-- only does not. Where the server was upgraded since, hashes are not compared until they are taken again.
+CREATE OR REPLACE FUNCTION hashindex._object_faults(i hashindex.index, kinds text[]) RETURNS TABLE (kind text, name text, fault text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN QUERY
     SELECT o.kind, o.name, f.fault
-    FROM hashindex.object o LEFT JOIN hashindex._existing() e USING (kind, name) CROSS JOIN LATERAL (SELECT CASE
+    FROM hashindex.object o LEFT JOIN hashindex._existing() e ON (e.kind, e.name) = (o.kind, o.name) AND (
+        o.kind <> 'trigger' OR EXISTS (SELECT FROM pg_trigger t WHERE t.oid = e.id AND t.tgrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)))
+    ) CROSS JOIN LATERAL (SELECT CASE
         WHEN e.id IS NULL THEN 'is missing'
+        WHEN o.kind = 'trigger' AND (SELECT t.tgenabled NOT IN ('O', 'A') FROM pg_trigger t WHERE t.oid = e.id) THEN 'is disabled'
         WHEN o.server = current_setting('server_version_num')::integer / 10000 AND o.hash <> hashindex._hash_of(e.kind, e.id) THEN 'was changed'
     END) f(fault)
-    WHERE o.index_name = i.name AND o.kind IN ('function', 'type') AND f.fault IS NOT NULL
+    WHERE o.index_name = i.name AND o.kind = ANY (kinds) AND f.fault IS NOT NULL
     UNION ALL
-    SELECT 'function', 'search_' || i.name, 'is not recorded in hashindex.object'
-    WHERE NOT EXISTS (SELECT FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = 'function');
+    -- Table hashindex.object was restored without its rows.
+    SELECT w.kind, w.name, 'is missing' FROM (
+        SELECT 'function' AS kind, 'search_' || i.name AS name UNION ALL SELECT 'table', i.code_table
+        UNION ALL SELECT 'trigger', n FROM unnest(hashindex._trigger_names(i)) n WHERE i.swap_of IS NULL
+    ) w
+    WHERE w.kind = ANY (kinds) AND NOT EXISTS (SELECT FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = w.kind);
 END
 $$;
 

@@ -30,7 +30,6 @@ SET standard_conforming_strings = on
 AS $$
 DECLARE
     -- Not by the view, which hides models from those who may not read the codes.
-    n_bits integer := m.n_bits FROM hashindex.model m WHERE m.id = i.model_id;
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     codes regclass := to_regclass(format('hashindex.%I', i.code_table));
@@ -40,7 +39,6 @@ DECLARE
     without text := CASE i.swap_state WHEN 'previous' THEN 'pg-hashindex index prune ' || named WHEN 'next' THEN format('pg-hashindex index repair %s --undo', named) END;
     again text := coalesce(without, format('restore what was, or run pg-hashindex index drop %s and create it again', named));
     columns text[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
-    kept text[] := hashindex._code_keys(i);
     vector_schema text := (SELECT e.extnamespace::regnamespace::text FROM pg_extension e WHERE e.extname = 'vector');
     wrong text;
     key record;
@@ -102,20 +100,9 @@ BEGIN
             WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
                 format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
             WHEN codes IS NULL THEN format('code table hashindex.%I is gone', i.code_table)
-            WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
-            WHEN c.type <> format('bit(%s)', n_bits) THEN
-                format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, n_bits)
-            -- Triggers and encoding write with ON CONFLICT, which needs it.
-            WHEN NOT EXISTS (
-                SELECT FROM pg_index x
-                WHERE x.indrelid = codes AND x.indisunique AND x.indisvalid AND x.indnkeyatts = cardinality(kept) AND x.indpred IS NULL
-                  AND (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = codes AND a.attnum = ANY (x.indkey)) @> kept
-            ) THEN format('code table %s has lost its primary key', codes)
+            WHEN EXISTS (SELECT FROM hashindex._object_faults(i, '{table}') f WHERE f.name = i.code_table) THEN
+                format('a column or the primary key of code table %s was changed since it was made', codes)
         END, 'pg-hashindex index repair ' || named, true
-        FROM (SELECT (
-            SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
-            WHERE a.attrelid = codes AND a.attname = 'code' AND NOT a.attisdropped
-        ) AS type) c
     ) f WHERE f.fault IS NOT NULL;
 END
 $$;
@@ -160,49 +147,39 @@ BEGIN
 END
 $$;
 
--- Creates missing triggers of an index, enables disabled ones, and drops those of another table; returns the tables, by what was
--- wrong. Codes are unverified from then on: writes went unseen.
-CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
+-- Creates missing triggers of an index, enables disabled ones, and drops those of another table; returns what was done. Codes are
+-- unverified from then on: writes went unseen.
+CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);
-    unseen boolean := false;
+    faults text[] := ARRAY(SELECT f.fault FROM hashindex._object_faults(i, '{trigger}') f);
     found record;
 BEGIN
     IF i.swap_of IS NOT NULL THEN
         RETURN;
     END IF;
     FOR found IN
-        SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
-            WHEN t.tgrelid <> base THEN 'foreign'
-            WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled' END AS fault
-        FROM hashindex._triggers_of(i) t
-        ORDER BY fault, t.tgrelid::regclass::text
+        SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
+        WHERE t.tgrelid <> base ORDER BY t.tgrelid::regclass::text, t.tgname
     LOOP
-        CONTINUE WHEN found.fault IS NULL;
-        IF found.fault = 'foreign' THEN
-            EXECUTE format('DROP TRIGGER %I ON %s', found.tgname, found.relation);
-        ELSIF found.fault = 'disabled' THEN
-            EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', found.relation, found.tgname);
-            unseen := true;
-        END IF;
-        table_name := found.relation;
-        what := found.fault;
-        RETURN NEXT;
+        EXECUTE format('DROP TRIGGER %I ON %s', found.tgname, found.relation);
+        RETURN NEXT format('dropped trigger %I on %s: not the table of the index', found.tgname, found.relation);
+    END LOOP;
+    FOR found IN SELECT f.name FROM hashindex._object_faults(i, '{trigger}') f WHERE f.fault = 'is disabled' LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', base, found.name);
     END LOOP;
     PERFORM hashindex._create_triggers(i, base);
-    what := 'missing';
-    FOR table_name IN
-        SELECT DISTINCT t.tgrelid::regclass::text FROM hashindex._triggers_of(i) t WHERE t.oid <> ALL (before) ORDER BY 1
-    LOOP
-        unseen := true;
-        RETURN NEXT;
-    END LOOP;
-    UPDATE hashindex.index x SET unverified = true WHERE x.triggers = i.triggers AND unseen;
+    IF 'is disabled' = ANY (faults) THEN
+        RETURN NEXT format('enabled triggers on %s', base);
+    END IF;
+    IF faults && '{is missing,was changed}' THEN
+        RETURN NEXT format('created missing triggers on %s', base);
+    END IF;
+    UPDATE hashindex.index x SET unverified = true WHERE x.triggers = i.triggers AND faults <> '{}';
 END
 $$;
 
@@ -217,7 +194,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)
     WHERE o.index_name = i.name AND o.server <> current_setting('server_version_num')::integer / 10000;
-    IF NOT EXISTS (SELECT FROM hashindex._object_faults(i)) THEN
+    IF NOT EXISTS (SELECT FROM hashindex._object_faults(i, '{function,type}')) THEN
         RETURN false;
     END IF;
     PERFORM hashindex._create_functions(i);
@@ -292,9 +269,6 @@ DECLARE
     logging text := hashindex._logging(base);
     part text;
 BEGIN
-    IF hashindex._create_key_type(i) THEN
-        RETURN NEXT format('recreated type %s', hashindex._key_type(i));
-    END IF;
     FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP
         EXECUTE format('ALTER TABLE %s SET %s', part, logging);
         RETURN NEXT format('made %s %s, as %s is', part, logging, base);

@@ -345,15 +345,10 @@ BEGIN
                format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS', base, administrator)
         WHERE hashindex._is_hidden(base)
         UNION ALL
-        -- A trigger that is enabled for replicas only does not fire here.
-        SELECT 'triggers', 'broken', format('%s on %s %s', n.name, base, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
-               'writes are not seen', repair || ', which also fixes the codes of rows written meanwhile'
-        FROM unnest(hashindex._trigger_names(i)) n(name)
-        LEFT JOIN pg_trigger t ON t.tgrelid = base AND t.tgname = n.name
-            AND t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers)))
-        WHERE base IS NOT NULL AND (t.tgenabled IN ('O', 'A')) IS NOT TRUE
+        SELECT 'triggers', 'broken', format('%s on %s %s', f.name, base, f.fault), 'writes are not seen', repair || ', which also fixes the codes of rows written meanwhile'
+        FROM hashindex._object_faults(i, '{trigger}') f WHERE base IS NOT NULL
         UNION ALL
-        SELECT 'functions', 'broken', format('%s hashindex.%s %s', f.kind, f.name, f.fault), NULL, repair FROM hashindex._object_faults(i) f
+        SELECT 'functions', 'broken', format('%s hashindex.%s %s', f.kind, f.name, f.fault), NULL, repair FROM hashindex._object_faults(i, '{function,type}') f
         UNION ALL
         SELECT 'triggers', 'warning', 'codes have not been compared with their rows since triggers were away', NULL, repair WHERE i.unverified
         UNION ALL

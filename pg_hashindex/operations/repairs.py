@@ -39,19 +39,11 @@ _TENANT_FAULT: LiteralString = """
     SELECT hashindex._tenant_fault(i) FROM hashindex.index i WHERE i.name = $1
 """
 
-_RESTORE_TRIGGERS: LiteralString = "SELECT what, table_name FROM hashindex._restore_triggers($1)"
-
 _MARK: LiteralString = """
     UPDATE hashindex.index SET unverified = $2 WHERE name = $1 AND unverified <> $2 RETURNING name
 """
 
 _UNVERIFIED: LiteralString = "SELECT unverified FROM hashindex.index WHERE name = $1"
-
-_TRIGGERS = {
-    "foreign": "dropped triggers{who} on {tables}: no part of the table",
-    "disabled": "enabled triggers{who} on {tables}",
-    "missing": "created missing triggers{who} on {tables}",
-}
 
 _CREATE_FUNCTIONS: LiteralString = """
     SELECT hashindex._create_functions(i) FROM hashindex.index i WHERE i.name = $1
@@ -284,11 +276,8 @@ class _Repairer:
         ]
         if index.change("SELECT hashindex._restore_functions($1)", name)[0][0]:
             self.done.append(f"recreated the functions{who}")
-        triggers = index.change(_RESTORE_TRIGGERS, name)
-        for what, said in _TRIGGERS.items():
-            tables = list(dict.fromkeys(row[1] for row in triggers if row[0] == what))
-            if tables:
-                self.done.append(said.format(who=who, tables=", ".join(tables)))
+        triggers = index.change("SELECT hashindex._restore_triggers($1)", name)
+        self.done += [row[0] for row in triggers]
 
     def _repair_codes(self, index: IndexRow) -> None:
         who = _named(index)

@@ -126,8 +126,9 @@ def test_what_the_functions_are(connection, texts):
     rows = connection.execute(
         "SELECT p.oid::regprocedure::text, p.provolatile, p.proisstrict, p.proparallel, "
         "p.proconfig, p.proowner = n.nspowner, obj_description(p.oid, 'pg_proc') "
-        "FROM hashindex.model m, hashindex._functions_of_model(m) f, pg_proc p, pg_namespace n "
-        "WHERE p.oid = f AND n.nspname = 'hashindex' AND m.name = 'texts' ORDER BY 1"
+        "FROM hashindex.model m JOIN hashindex.object o ON o.model_id = m.id "
+        "JOIN hashindex._existing() e USING (kind, name) JOIN pg_proc p ON p.oid = e.id, "
+        "pg_namespace n WHERE n.nspname = 'hashindex' AND m.name = 'texts' ORDER BY 1"
     ).fetchall()
     assert [row[0] for row in rows] == [
         f"hashindex.{name}_texts({kind})"

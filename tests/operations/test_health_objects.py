@@ -82,8 +82,7 @@ def test_another_table_of_that_name(connection, items, model):
 def test_codes_that_were_dropped(connection, index):
     with connection.transaction(force_rollback=True):
         connection.execute("ALTER TABLE hashindex.items_idx_codes DROP code")
-        said = 'column "code" of hashindex.items_idx_codes is gone'
-        assert findings(index)["table"].detail == said
+        assert "code table hashindex.items_idx_codes was changed" in findings(index)["table"].detail
     connection.execute("DROP TABLE hashindex.items_idx_codes")
     assert findings(index)["table"].detail == "code table hashindex.items_idx_codes is gone"
     assert troubles(index) == {"table": "broken"}
@@ -93,13 +92,13 @@ def test_codes_of_another_width(connection, index):
     connection.execute(
         "ALTER TABLE hashindex.items_idx_codes ALTER code TYPE bit(5) USING code::bit(5)"
     )
-    assert "is of type bit(5), the model gives bit(12)" in findings(index)["table"].detail
+    assert "code table hashindex.items_idx_codes was changed" in findings(index)["table"].detail
 
 
 def test_codes_without_a_primary_key(connection, items, model):
     index = create_index(connection)
     connection.execute("ALTER TABLE hashindex.items_idx_codes DROP CONSTRAINT items_idx_codes_pkey")
-    assert findings(index)["table"].detail.endswith("has lost its primary key")
+    assert "code table hashindex.items_idx_codes was changed" in findings(index)["table"].detail
 
 
 def test_triggers(connection, index):
