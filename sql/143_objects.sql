@@ -126,15 +126,18 @@ AS $$
 DECLARE
     administrator regrole := hashindex._administrator();
     others text := string_agg(DISTINCT quote_ident(g.role), ', ') FROM hashindex._grants_on(made) g WHERE g.grantee <> administrator;
-    -- A type has a row of pg_class too, without rights.
-    kind text := CASE c.relkind WHEN 'c' THEN 'type' ELSE 'table' END FROM pg_class c WHERE c.oid = made;
+    kind text;
+    id oid;
 BEGIN
+    -- A type has a row of pg_class too, without rights.
+    SELECT v.* INTO STRICT kind, id FROM pg_class c CROSS JOIN LATERAL (SELECT 'type', c.reltype WHERE c.relkind = 'c' UNION ALL SELECT 'table', c.oid WHERE c.relkind = 'r') v
+    WHERE c.oid = made;
     EXECUTE format('ALTER %s %s OWNER TO %s', kind, made, administrator);
     IF others IS NOT NULL THEN
         EXECUTE format('REVOKE ALL ON %s FROM %s', made, others);
     END IF;
     EXECUTE format('COMMENT ON %s %s IS %L', kind, made, format('index %s: %s', i.name, description));
-    PERFORM hashindex._record(kind, CASE kind WHEN 'type' THEN c.reltype ELSE c.oid END, i.name) FROM pg_class c WHERE c.oid = made;
+    PERFORM hashindex._record(kind, id, i.name);
 END
 $$;
 
