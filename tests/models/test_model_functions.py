@@ -128,7 +128,8 @@ def test_what_the_functions_are(connection, texts):
         "p.proconfig, p.proowner = n.nspowner, obj_description(p.oid, 'pg_proc') "
         "FROM hashindex.model m JOIN hashindex.object o ON o.model_id = m.id "
         "JOIN hashindex._existing() e ON (e.kind, e.name) = (o.kind, o.name) "
-        "JOIN pg_proc p ON p.oid = e.id, pg_namespace n WHERE n.nspname = 'hashindex' AND m.name = 'texts' ORDER BY 1"
+        "JOIN pg_proc p ON p.oid = e.id, pg_namespace n "
+        "WHERE n.nspname = 'hashindex' AND m.name = 'texts' ORDER BY 1"
     ).fetchall()
     assert [row[0] for row in rows] == [
         f"hashindex.{name}_texts({kind})"

@@ -81,9 +81,9 @@ def test_objects_of_indexes_whose_rows_were_deleted(connection, items, model):
 
 
 EVENTS = ("insert", "update", "delete", "truncate")
-CANDIDATES = "(anycompatible,integer,integer,text,bit varying,boolean)"
-SEARCH = "(anycompatible,integer,integer,integer,bit varying,text,jsonb,text)"
-WITHIN = "(anycompatible,integer,bit varying)"
+CANDIDATES = "(anycompatible,integer,integer,boolean)"
+SEARCH = "(anycompatible,integer,integer,integer,text,jsonb,text)"
+WITHIN = "(anycompatible,integer)"
 REFRESH = "(bigint[])"
 
 
