@@ -178,24 +178,6 @@ def protocol_value(outcome: Record, measure: str) -> str:
     return f"{text} ± {next(iter(deviations.values()))[measure]:.3f}"
 
 
-def learned_codes() -> str:
-    """Hashed beside learned codes of the rows of an index."""
-    found = read("learned_codes")
-    scores = {"MAP": "label MAP", "P@100": "label precision@100", "recall@10": "recall@10"}
-    return pivot(
-        "data, bits",
-        (
-            (
-                f"{hashed['data']} {hashed['bits']}",
-                f"{title}: hashed, learned",
-                f"{hashed[score]:.3f}, {learned[score]:.3f}",
-            )
-            for hashed, learned in zip(found[::2], found[1::2], strict=True)
-            for score, title in scores.items()
-        ),
-    )
-
-
 def presets(part: str) -> list[Record]:
     return [line for line in read("presets")["results"] if line["part"] == part]
 
@@ -569,7 +551,6 @@ TABLES = {
     "reference": reference_rows,
     "function-graphs": function_graphs,
     "function-prices": function_prices,
-    "learned-codes": learned_codes,
     "dimensions-storage": dimensions_storage,
     "dimensions-codes": dimensions_codes,
     "dimensions-note": dimensions_note,
