@@ -76,7 +76,8 @@ BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'model "%" cannot be a function: %', named, problem
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE
-                WHEN used.network IS NOT NULL THEN 'Train a model without a network.'
+                WHEN used.network IS NOT NULL THEN format(
+                    'Fill a column with its codes: pg-hashindex model encode %s --table TABLE --column COLUMN --into code', hashindex._shell_word(named))
                 WHEN octet_length(hashindex._function_name(used, 'project')) > 63 THEN 'Save it under a shorter name.'
                 ELSE 'Use thermometer, itq, pcah or lsh, or an index of pg_hashindex.' END;
     END IF;

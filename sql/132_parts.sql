@@ -151,7 +151,7 @@ DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     weights integer[] := CASE WHEN used.bit_weights IS NOT NULL THEN '{15,1,2,4,8}' ELSE '{4,2,1}' END;
     layers text := format('hashindex._layers_of(%s)', used.id);
-    query_code text := format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection'));
+    code text := format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection'));
 BEGIN
     RETURN jsonb_build_object(
         -- Numbers in a vector, and bits of a code; the query, refused if it has another dimension.
@@ -162,9 +162,9 @@ BEGIN
         ),
         -- The projection and the code of the query, and the codes that it is ranked by.
         'projection', hashindex._projection(used, 'hashindex_query', layers),
-        'code', query_code,
+        'code', code,
         'query_codes', CASE WHEN used.bit_weights IS NOT NULL THEN
-            format('hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text)
+            format('hashindex._weighted_codes(%s, %L)', code, hashindex._weight_planes(used.bit_weights)::text)
         ELSE format(
             'hashindex._asymmetric_codes(%s, hashindex._steps(%s))', hashindex._compared(used, i.metric, 'hashindex_projection', layers), used.n_bits
         ) END,

@@ -5,7 +5,7 @@
 -- those that read the codes of an index.
 GRANT USAGE ON SCHEMA hashindex TO PUBLIC;
 GRANT SELECT ON hashindex.index TO PUBLIC;
-GRANT SELECT (id, name, version, method, dimension, n_bits, cuts, metric, network, created_at) ON hashindex.model TO PUBLIC;
+GRANT SELECT (id, name, version, method, dimension, n_bits, cuts, metric, created_at) ON hashindex.model TO PUBLIC;
 
 -- The role that owns schema hashindex; triggers run as it.
 CREATE OR REPLACE FUNCTION hashindex._administrator() RETURNS oid

@@ -195,7 +195,9 @@ BEGIN
         -- The former codes lack only the keys written since the last swap.
         PERFORM hashindex.exchange(i.name, 'previous');
         RETURN true;
-    ELSIF current_setting('transaction_isolation') = 'read committed' THEN
+    END IF;
+    PERFORM hashindex._check_evaluated(used, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name);
+    IF current_setting('transaction_isolation') = 'read committed' THEN
         EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I.%I WHERE %I IS NOT NULL)', i.schema_name, i.table_name, i.column_name) INTO empty;
     END IF;
     IF empty THEN

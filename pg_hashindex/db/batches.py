@@ -90,11 +90,11 @@ def stream(
 
 @dataclass(frozen=True, eq=False)
 class RowBatch:
-    """Rows of a table: keys as text, float32 vectors (n, d), and the third column of the query."""
+    """Rows of a table: keys as text, float32 vectors (n, d), and codes as text, if they have any."""
 
     ids: list[str]
     vectors: NDArray[np.float32]
-    versions: list[str | None]
+    codes: list[str | None]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -104,7 +104,7 @@ class RowBatch:
         return RowBatch(
             list(compress(self.ids, wanted)),
             self.vectors[wanted],
-            list(compress(self.versions, wanted)),
+            list(compress(self.codes, wanted)),
         )
 
 
@@ -119,14 +119,13 @@ def read_batch(
 ) -> RowBatch:
     """Read what a query returns.
 
-    The query returns a key as text, a vector or
-    halfvec that is not NULL, and text, of ``rows`` rows at most; its parameters are ``$1``, ``$2``,
-    ... A vector that has not ``dimension`` dimensions is refused, with its row's key and the
-    ``table``.
+    The query returns a key as text, a vector or halfvec that is not NULL, and a code as text or
+    NULL, of ``rows`` rows at most; its parameters are ``$1``, ``$2``, ... A vector that has not
+    ``dimension`` dimensions is refused, with its row's key and the ``table``.
     """
     block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (4 * dimension)))
     ids: list[str] = []
-    versions: list[str | None] = []
+    codes: list[str | None] = []
     vectors = np.empty((rows, dimension), dtype=np.float32)
     with closing(stream(connection, query, values, block_rows)) as blocks:
         for block in blocks:
@@ -134,8 +133,8 @@ def read_batch(
             _check_dimension(keys, binary, dimension, table)
             decode_vectors(binary, vectors[len(ids) : len(ids) + len(block)])
             ids += keys
-            versions += seen
-    return RowBatch(ids, vectors[: len(ids)], versions)
+            codes += seen
+    return RowBatch(ids, vectors[: len(ids)], codes)
 
 
 def _check_dimension(

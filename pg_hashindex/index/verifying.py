@@ -94,7 +94,7 @@ class Verifier:
                     )
                 wrong = self._wrong(batch)
                 found = batch.select(wrong)
-                taken += self._take(found.ids, found.versions)
+                taken += self._take(found.ids, found.codes)
                 bar.update(len(batch))
                 if len(batch) < size:
                     return taken
@@ -124,7 +124,7 @@ class Verifier:
         wrong = np.ones(len(batch), dtype=bool)
         projections, taken = self.model.project_taken(batch.vectors)
         if taken.any():
-            stored = [code or "" for code in batch.select(taken).versions]
+            stored = [code or "" for code in batch.select(taken).codes]
             wrong[taken] = differing(self.model, projections, stored, _ROUNDING)
         return wrong
 

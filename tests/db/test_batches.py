@@ -102,7 +102,7 @@ def test_a_batch_is_all_of_its_blocks(connection, items, vectors, monkeypatch, b
     batch = read(connection, 0, 1000)
     assert len(batch) == 300
     assert batch.ids == [str(i) for i in range(1, 301)]
-    assert batch.versions == ["abc"[i % 3] for i in range(300)]
+    assert batch.codes == ["abc"[i % 3] for i in range(300)]
     assert np.array_equal(batch.vectors, vectors)
     batch = read(connection, 290, 4)
     assert batch.ids == ["291", "292", "293", "294"]
@@ -111,13 +111,13 @@ def test_a_batch_is_all_of_its_blocks(connection, items, vectors, monkeypatch, b
 
 def test_an_empty_batch(connection, items):
     batch = read(connection, 300, 10)
-    assert (batch.ids, batch.versions, batch.vectors.shape) == ([], [], (0, 8))
+    assert (batch.ids, batch.codes, batch.vectors.shape) == ([], [], (0, 8))
     assert len(batch) == 0
 
 
 def test_some_rows_of_a_batch(connection, items, vectors):
     batch = read(connection, 0, 5).select(np.array([False, True, False, False, True]))
-    assert (batch.ids, batch.versions) == (["2", "5"], ["b", "b"])
+    assert (batch.ids, batch.codes) == (["2", "5"], ["b", "b"])
     assert np.array_equal(batch.vectors, vectors[[1, 4]])
 
 

@@ -44,10 +44,17 @@ def test_swap(index, known_model, vectors):
     assert index.search(vectors[0], 5) == before
 
 
-def test_migrations(connection, items, known_model):
+def test_functions_of_sql(index, known_model):
+    connection = index.connection
     store.save(connection, known_model)
-    with pytest.raises(psycopg.Error, match="evaluated in Python"):
-        connection.execute("SELECT hashindex.create_index('i', 'items', 'embedding', 'known')")
+    for call in (
+        "create_index('i', 'items', 'embedding', 'known')",
+        "declare_model('items_idx', 'known')",
+        "create_functions('known')",
+    ):
+        with pytest.raises(psycopg.Error, match="evaluated in Python") as refused:
+            connection.execute(f"SELECT hashindex.{call}".encode())
+        assert "model encode known:1" in (refused.value.diag.message_hint or "")
     with pytest.raises(psycopg.Error, match="evaluated in Python") as refused:
         connection.execute("SELECT hashindex.encode('known', %s)", [Vector([1.0] * 8)])
     assert "model encode" in (refused.value.diag.message_hint or "")
