@@ -90,7 +90,7 @@ def stream(
 
 @dataclass(frozen=True, eq=False)
 class RowBatch:
-    """Rows of a table: keys as text, float32 vectors (n, d), and codes as text, if they have any."""
+    """Rows of a table: keys as text, float32 vectors (n, d), and codes as text or None."""
 
     ids: list[str]
     vectors: NDArray[np.float32]
