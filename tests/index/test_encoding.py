@@ -8,7 +8,6 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
 from fixtures.indexes import create_index, indexed
-from fixtures.known import assert_queued
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -261,4 +260,4 @@ def test_an_index_that_is_made_again_meanwhile(index, other, vectors):
     again = HashIndex.create(other, made.name, **place, model="flip")
     assert again.waiting() == 300
     assert index.encode() == 300
-    assert_queued(again, [])
+    assert_fresh(again)
