@@ -96,7 +96,7 @@ def read_facts(
         notes.append("row security hides rows from this role: figures are of the others")
     name = source.table.as_string(source.connection)
     if is_sharded(source.connection, name):
-        row |= read_sizes(source.connection, name)._asdict() | {"kind": "distributed table"}
+        row |= read_sizes(source.connection, name)._asdict() | {"kind": "sharded table"}
     if row["kind"] != "partitioned table" or not row["rows"]:
         # Counted where they are few.
         row["rows"] = source.estimate

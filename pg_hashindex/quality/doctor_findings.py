@@ -101,14 +101,14 @@ class TableFacts:
 
     @property
     def measurable(self) -> bool:
-        """Whether it can be measured as a whole: not where its rows are in shards."""
-        return self.kind != "distributed table"
+        """Whether it can be measured as a whole: not where its rows are on several nodes."""
+        return self.kind != "sharded table"
 
     @property
     def takes_function_only(self) -> bool:
         """Whether pgvector can index codes of the table, and pg_hashindex cannot keep them."""
         return self.kind in (
-            "distributed table",
+            "sharded table",
             "partitioned table",
             "partition",
             "inheriting table",

@@ -18,7 +18,7 @@ def test_sizes_are_those_of_the_shards(session):
         for part in ("relation", "table", "indexes")
     ]
     assert [found.heap_bytes, found.heap_bytes + found.toast_bytes, found.index_bytes] == sizes
-    assert (found.rows, found.kind) == (2000, "distributed table")
+    assert (found.rows, found.kind) == (2000, "sharded table")
 
 
 def test_the_doctor_looks_at_one_shard(session, cluster, url, monkeypatch):
