@@ -44,20 +44,6 @@ BEGIN
 END
 $$;
 
--- Refuses a table whose rows Citus keeps: writes to shards fire no trigger of the table. The hint has the statements that serve it.
-CREATE OR REPLACE FUNCTION hashindex._check_local(base regclass, column_name text, used hashindex.model) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF hashindex._is_sharded(base) THEN
-        RAISE EXCEPTION 'Citus distributes table %, and pg_hashindex keeps codes of local tables only', base
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = 'Make pgvector''s index over a function of the model, which Citus distributes too: ' || hashindex._function_instead(base, column_name, used);
-    END IF;
-END
-$$;
-
 -- Refuses a column whose vectors a model of that dimension cannot take: by its type, and by its rows where that has no dimension. A column
 -- that has codes already is refused by its type alone.
 CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer, by_rows boolean DEFAULT true)
@@ -107,12 +93,13 @@ BEGIN
 END
 $$;
 
--- Why a table cannot have codes of ours, or NULL: PostgreSQL fires the statement triggers of the table that a statement names, so those of
--- one table miss what is written through a table above or below it.
+-- The reason for which triggers of a table miss writes to its rows, or NULL: PostgreSQL fires the statement triggers of the table that a
+-- statement names, and none of a table above or below it.
 CREATE OR REPLACE FUNCTION hashindex._not_plain(base regclass) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 RETURN (
     SELECT CASE
+        WHEN hashindex._is_sharded(base) THEN format('%s is a table that Citus keeps on its nodes', base)
         WHEN c.relkind = 'p' THEN format('%s is a partitioned table', base)
         WHEN c.relispartition THEN format('%s is a partition of %s', base, (SELECT h.inhparent::regclass FROM pg_inherits h WHERE h.inhrelid = base))
         WHEN EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = base) THEN format('%s inherits from another table', base)
@@ -120,7 +107,7 @@ RETURN (
     END FROM pg_class c WHERE c.oid = base
 );
 
--- Refuses a table that has partitions, is one, inherits or is inherited from.
+-- Refuses a table that is sharded, has partitions, is one, inherits or is inherited from.
 CREATE OR REPLACE FUNCTION hashindex._check_plain(base regclass, column_name text) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT

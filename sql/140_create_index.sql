@@ -42,7 +42,7 @@ BEGIN
     END IF;
     used := hashindex.find_model(model);
     PERFORM hashindex._check_evaluated(used, _create_index.table_name, _create_index.column_name);
-    PERFORM hashindex._check_local(_create_index.table_name, _create_index.column_name, used);
+    PERFORM hashindex._check_plain(_create_index.table_name, _create_index.column_name);
     PERFORM hashindex._require_owner(
         _create_index.table_name, ARRAY[column_name],
         'Have its owner make an index of pgvector over a function of the model, with his own rights: '
@@ -74,7 +74,6 @@ BEGIN
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = _create_index.table_name;
     i.column_name := _create_index.column_name;
-    PERFORM hashindex._check_plain(_create_index.table_name, i.column_name);
     PERFORM hashindex._check_vector_column(_create_index.table_name, i.column_name, used.dimension);
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
     FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;

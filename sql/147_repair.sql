@@ -54,12 +54,6 @@ BEGIN
             format('%s --table TABLE; if it was dropped: pg-hashindex index drop %s', rebind, named), false;
         RETURN;
     END IF;
-    IF hashindex._is_sharded(base) THEN
-        RETURN QUERY SELECT format('Citus distributes table %s, so that writes go unseen and searches are exact', base), format(
-            'pg-hashindex index drop %s, and index a function of the model; or SELECT undistribute_table(%L), and pg-hashindex index repair %s', named, base, named
-        ), false;
-        RETURN;
-    END IF;
     BEGIN
         IF i.column_name = ANY (columns) THEN
             PERFORM hashindex._check_vector_column(base, i.column_name, dimension, false);
