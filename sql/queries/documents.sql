@@ -12,8 +12,9 @@ JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::regclass
     AND d.objid = c.oid AND d.refclassid = 'pg_catalog.pg_proc'::regclass
 JOIN pg_catalog.pg_proc p ON p.oid = d.refobjid
     AND p.pronamespace = 'hashindex'::regnamespace
-LEFT JOIN hashindex.model m
-    ON pg_catalog.starts_with(p.prosrc, pg_catalog.format('-- model %s:%s ', m.name, m.version))
+JOIN pg_catalog.pg_type t ON t.oid = p.proargtypes[0]
+LEFT JOIN hashindex.object o ON o.kind = 'function' AND o.name = pg_catalog.format('%s(%s)', p.proname, t.typname)
+LEFT JOIN hashindex.model m ON m.id = o.model_id
 WHERE i.indrelid = to_regclass($1)::oid AND i.indnatts = 1 AND i.indpred IS NULL
     AND pg_catalog.pg_get_expr(i.indexprs, i.indrelid) OPERATOR(pg_catalog.=)
         pg_catalog.format('(hashindex.%I(embedding))::bit(%s)', p.proname, a.atttypmod)

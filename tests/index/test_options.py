@@ -14,8 +14,7 @@ from pgvector.sqlalchemy import VECTOR
 
 from pg_hashindex import operations
 from pg_hashindex.contrib.alembic import ConfigureHashIndexOp, CreateHashIndexOp
-from pg_hashindex.contrib.alembic.catalog import existing_indexes
-from pg_hashindex.contrib.alembic.comparing import _changed
+from pg_hashindex.contrib.alembic.comparing import _changed, existing_indexes
 from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
 from pg_hashindex.db import sql_files
 from pg_hashindex.db.connection import create_engine

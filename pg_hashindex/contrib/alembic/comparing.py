@@ -1,20 +1,23 @@
 """Autogenerate: compare declared indexes with those of the database."""
 
+import json
 import logging
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 from alembic.autogenerate import comparators
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, ops
+from alembic.util import DispatchPriority
 from pgvector.sqlalchemy import VECTOR
 
+from ...db.server_errors import translated_errors
+from ...db.sql_files import query
 from ...index.options import OPTIONS, options_changed_by, same_option
 from ..sqlalchemy.declared import HashIndex, declared_on
 from ..sqlalchemy.specification import IndexSpec
-from .catalog import Existing, ModelSize, existing_indexes, model_sizes
 from .operations import (
     ChangeHashIndexOps,
     ConfigureHashIndexOp,
@@ -25,27 +28,66 @@ from .operations import (
 
 _log = logging.getLogger("alembic.autogenerate.pg_hashindex")
 
-# Since alembic 1.18 comparators have an order; in earlier releases ours run after alembic's own.
-_first: dict[str, Any] = {}
-_last: dict[str, Any] = {}
-try:
-    from alembic.util import DispatchPriority
-except ImportError:  # pragma: no cover
-    pass
-else:
-    _first["priority"] = DispatchPriority.FIRST
-    _last["priority"] = DispatchPriority.LAST
+_INDEXES = query("alembic.indexes")
+
+_MODELS = "SELECT m.name, m.version, m.dimension FROM hashindex.model m ORDER BY m.version"
 
 
-# Without a qualifier, since in earlier releases a comparator with one replaces alembic's own.
-@comparators.dispatch_for("schema", **_first)
+@dataclass(frozen=True)
+class Existing:
+    """An index of the database; its model with the version."""
+
+    spec: IndexSpec
+    dimension: int
+    #: The default of its option of that name.
+    model_metric: str
+    #: Whether its table exists under the name in the catalog.
+    is_there: bool
+    #: Whether the table's bare name finds it.
+    visible: bool
+
+
+# Dimension by name and version.
+_Sizes = dict[tuple[str, int], int]
+
+
+def _read(connection: sa.Connection, statement: str) -> Sequence[sa.RowMapping]:
+    """Read rows of the catalog; none where schema hashindex is not installed."""
+    with translated_errors():
+        if connection.scalar(sa.text("SELECT to_regclass('hashindex.index')")) is None:
+            return []
+        return connection.execute(sa.text(statement)).mappings().all()
+
+
+def existing_indexes(connection: sa.Connection, default_schema: str | None) -> dict[str, Existing]:
+    """Read the indexes of a database; schema is None in the default one, as alembic has it."""
+    found = {}
+    for row in _read(connection, _INDEXES):
+        stored = json.loads(row["options"])
+        options = {name: stored[name] for name in OPTIONS if stored.get(name) is not None}
+        place = {name: row[name] for name in ("name", "schema", "table", "column", "model")}
+        spec = IndexSpec(**place, options=options)
+        if spec.schema == default_schema:
+            spec = replace(spec, schema=None)
+        rest = {name: row[name] for name in ("dimension", "model_metric", "is_there", "visible")}
+        found[spec.name] = Existing(spec, **rest)
+    return found
+
+
+def _model_sizes(connection: sa.Connection) -> _Sizes:
+    """Read the dimensions of models; for each name, the latest version comes last."""
+    rows = _read(connection, _MODELS)
+    return {(row["name"], row["version"]): row["dimension"] for row in rows}
+
+
+@comparators.dispatch_for("schema", priority=DispatchPriority.FIRST)
 def _leave_our_schema(
     context: AutogenContext, upgrade_ops: ops.UpgradeOps, schemas: set[str | None]
 ) -> None:
-    schemas.difference_update({name for name in schemas if _is_ours(name)})
+    schemas.discard("hashindex")
 
 
-@comparators.dispatch_for("schema", **_last)
+@comparators.dispatch_for("schema", priority=DispatchPriority.LAST)
 def _compare(
     context: AutogenContext, upgrade_ops: ops.UpgradeOps, schemas: set[str | None]
 ) -> None:
@@ -53,9 +95,12 @@ def _compare(
     if connection is None or connection.dialect.name != "postgresql":
         return
     default_schema = connection.dialect.default_schema_name
-    _leave_out_ours(upgrade_ops)
+    for operation in upgrade_ops.ops:
+        if isinstance(operation, ops.CreateTableOp):
+            # Otherwise it would be written as an argument.
+            operation.info.pop("hash_indexes", None)
     existing = existing_indexes(connection, default_schema)
-    sizes = model_sizes(connection)
+    sizes = _model_sizes(connection)
     gone = _dropped_columns(upgrade_ops)
     dropped, made = [], []
     for name, declared, found in _pairs(context, upgrade_ops, existing, default_schema):
@@ -148,21 +193,24 @@ def _as_item(found: Existing) -> HashIndex:
     spec = found.spec
     column = sa.Column(spec.column, VECTOR(found.dimension))
     table = sa.Table(spec.table, sa.MetaData(), column, schema=spec.schema)
-    return HashIndex(spec.name, table.c[spec.column], model=_model(found), **spec.options)
+    return HashIndex(spec.name, table.c[spec.column], model=spec.model, **spec.options)
 
 
 def _changes(
     name: str,
     declared: HashIndex | None,
     found: Existing | None,
-    sizes: ModelSize,
+    sizes: _Sizes,
     default_schema: str | None,
     gone: set[tuple[str | None, str, str]],
 ) -> tuple[list[MigrateOperation], list[MigrateOperation]]:
     """Return the operations before all changes of tables, and those after them."""
     drop: list[MigrateOperation] = []
     if found is not None:
-        drop = [DropHashIndexOp(found.spec.name, _to_be_made(found))]
+        options = {**found.spec.options}
+        if options.get("metric") == found.model_metric:
+            del options["metric"]
+        drop = [DropHashIndexOp(found.spec.name, replace(found.spec, options=options))]
     if declared is None:
         _log.info("Detected removed hash index %r", name)
         return drop, []
@@ -182,7 +230,7 @@ def _changes(
     if (
         _is_another(spec, found)
         or declared.dimension not in (None, found.dimension)
-        # Triggers read them; and a downgrade adds a column that former codes have no values of.
+        # Triggers read them; and a downgrade adds
         or any((found.spec.schema, found.spec.table, column) in gone for column in read)
     ):
         _log.info("Detected hash index %r, to be recreated", name)
@@ -210,18 +258,19 @@ def _dropped_columns(upgrade_ops: ops.UpgradeOps) -> set[tuple[str | None, str, 
     }
 
 
-def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOperation]:
+def _swap(spec: IndexSpec, found: Existing, sizes: _Sizes) -> list[MigrateOperation]:
     """Return the operation for another model, if it is another."""
-    if spec.model in (found.spec.model, _model(found)):
+    was = found.spec.model
+    if spec.model in (was, was.partition(":")[0]):
         return []
     if _size(spec, sizes) is None:
         left = (
             "hash index %r keeps model %r: %r does not exist here; bring it in, and generate again"
         )
-        _log.warning(left, spec.name, _model(found), spec.model)
+        _log.warning(left, spec.name, was, spec.model)
         return []
     _log.info("Detected model of hash index %r", spec.name)
-    return [SwapHashModelOp(found.spec.name, spec.model, _model(found))]
+    return [SwapHashModelOp(found.spec.name, spec.model, was)]
 
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
@@ -246,27 +295,13 @@ def _changed(spec: IndexSpec, found: Existing, names: list[str]) -> dict[str, An
     }
 
 
-def _to_be_made(found: Existing) -> IndexSpec:
-    """Return the operation that makes an index again as it was."""
-    options = {
-        name: value
-        for name, value in found.spec.options.items()
-        if value not in ([], found.defaults.get(name))
-    }
-    return replace(found.spec, model=_model(found), options=options)
-
-
-def _model(found: Existing) -> str:
-    return f"{found.spec.model}:{found.version}"
-
-
-def _size(spec: IndexSpec, sizes: ModelSize) -> int | None:
+def _size(spec: IndexSpec, sizes: _Sizes) -> int | None:
     name, _, version = spec.model.partition(":")
     of_name = {key[1]: size for key, size in sizes.items() if key[0] == name}
     return of_name.get(int(version)) if version else of_name.get(max(of_name, default=0))
 
 
-def _check_dimension(declared: HashIndex, spec: IndexSpec, sizes: ModelSize) -> None:
+def _check_dimension(declared: HashIndex, spec: IndexSpec, sizes: _Sizes) -> None:
     size = _size(spec, sizes)
     if None not in (size, declared.dimension) and size != declared.dimension:
         _log.warning(
@@ -282,20 +317,3 @@ def _check_dimension(declared: HashIndex, spec: IndexSpec, sizes: ModelSize) -> 
 
 def _place(schema: str | None, table: str, default_schema: str | None) -> tuple[str | None, str]:
     return (None if schema == default_schema else schema, table)
-
-
-def _is_ours(schema: str | None) -> bool:
-    return schema == "hashindex"
-
-
-def _leave_out_ours(upgrade_ops: ops.UpgradeOps) -> None:
-    """Remove what belongs to hash indexes from alembic's own operations."""
-    upgrade_ops.ops[:] = [
-        operation
-        for operation in upgrade_ops.ops
-        if not _is_ours(getattr(operation, "schema", None))
-    ]
-    for operation in upgrade_ops.ops:
-        if isinstance(operation, ops.CreateTableOp):
-            # Otherwise it would be written as an argument.
-            operation.info.pop("hash_indexes", None)

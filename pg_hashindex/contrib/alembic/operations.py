@@ -9,6 +9,7 @@ import logging
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, ParamSpec, Unpack
 
@@ -38,13 +39,10 @@ _log = logging.getLogger("alembic.pg_hashindex")
 
 
 class _Op(MigrateOperation, ABC):
-    #: The name in what ``alembic check`` shows.
-    _shown = ""
-
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return what ``alembic check`` shows."""
-        _, values, named = self._call()
-        return (self._shown, *values, named)
+        function, values, named = self._call()
+        return (function, *values, named)
 
     @abstractmethod
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
@@ -59,9 +57,6 @@ class _IndexOp(_Op):
 
 class _EncodingOp(_IndexOp):
     """An operation whose SQL returns whether it is complete; else rows wait to be encoded."""
-
-    #: Whether the migration encodes the rows.
-    encode = True
 
     @abstractmethod
     def _name(self) -> str:
@@ -80,13 +75,12 @@ class _EncodingOp(_IndexOp):
         return "SELECT WHERE false"
 
 
+@dataclass(eq=False)
 class CreateHashIndexOp(_EncodingOp):
     """Make an index, and encode the rows of its table."""
 
-    _shown = "add_hash_index"
-
-    def __init__(self, spec: IndexSpec, *, encode: bool = True) -> None:
-        self.spec, self.encode = spec, encode
+    spec: IndexSpec
+    encode: bool = True
 
     def _statement(self) -> str:
         return statements.create_statement(self.spec)
@@ -117,15 +111,13 @@ class CreateHashIndexOp(_EncodingOp):
         return DropHashIndexOp(self.spec.name, self.spec, if_exists=self.spec.defer)
 
 
+@dataclass(eq=False)
 class DropHashIndexOp(_IndexOp):
     """Drop an index."""
 
-    _shown = "remove_hash_index"
-
-    def __init__(
-        self, name: str, spec: IndexSpec | None = None, *, if_exists: bool = False
-    ) -> None:
-        self.name, self.spec, self.if_exists = name, spec, if_exists
+    name: str
+    spec: IndexSpec | None = None
+    if_exists: bool = False
 
     def _statement(self) -> str:
         place = {} if self.spec is None else {"table": self.spec.table, "schema": self.spec.schema}
@@ -149,13 +141,13 @@ class DropHashIndexOp(_IndexOp):
         return CreateHashIndexOp(self.spec)
 
 
+@dataclass(eq=False)
 class SwapHashModelOp(_EncodingOp):
     """Give an index another model."""
 
-    _shown = "swap_hash_model"
-
-    def __init__(self, name: str, model: str, existing_model: str | None = None) -> None:
-        self.name, self.model, self.existing_model = name, model, existing_model
+    name: str
+    model: str
+    existing_model: str | None = None
 
     def _statement(self) -> str:
         return statements.swap_statement(self.name, self.model)
@@ -187,8 +179,6 @@ class SwapHashModelOp(_EncodingOp):
 
 class ConfigureHashIndexOp(_IndexOp):
     """Change how an index is searched by default."""
-
-    _shown = "configure_hash_index"
 
     def __init__(
         self, name: str, settings: dict[str, Any], existing: dict[str, Any] | None = None
@@ -258,11 +248,11 @@ class InstallHashIndexOp(_Op):
         return UninstallHashIndexOp()
 
 
+@dataclass(eq=False)
 class UninstallHashIndexOp(_Op):
     """Remove schema hashindex."""
 
-    def __init__(self, *, drop_models: bool = False) -> None:
-        self.drop_models = drop_models
+    drop_models: bool = False
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         return "uninstall_hashindex", [], {"drop_models": True} if self.drop_models else {}
@@ -284,7 +274,9 @@ def _run(operations: Operations, operation: _IndexOp) -> None:
             )
         return
     bind = operations.get_bind()
-    encoding = operation if isinstance(operation, _EncodingOp) and operation.encode else None
+    encoding = operation if isinstance(operation, _EncodingOp) else None
+    if isinstance(operation, CreateHashIndexOp) and not operation.encode:
+        encoding = None
     with translated_errors(), statements.noticed(bind, _log.warning, encodes=encoding is not None):
         if encoding is not None and _scalar(bind, encoding._interrupted()):
             complete = False
