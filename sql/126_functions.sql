@@ -1,8 +1,10 @@
 -- Makes functions of a model whose bodies hold its layers: they read no table, so indexes, generated columns and subscribers may use them.
 --
--- A body is PL/pgSQL whose statements are simple expressions, which run without the executor. Names and operators are qualified instead of
--- a path set, which would cost 5 us a call. Each layer reads a variable or the result of the layer before it: the argument is read once,
--- since every operator that meets a TOASTed value would detoast it again.
+-- A model without weights is one expression, which PostgreSQL parses when the function is made: no name is looked up when it runs, so
+-- writers need no right on pgvector's schema. With weights, parsed expressions take three times as long as PL/pgSQL, whose statements are
+-- simple expressions and run without the executor. There names and operators are qualified instead of a path set, which would cost 5 us a
+-- call, and literals have types: of a qualified function PostgreSQL would prefer one of somebody else's that takes text.
+-- A long argument is read once, since every operator that meets a TOASTed value would detoast it again.
 
 -- Name of a function of a model: version 1 has that of the model, later versions have their number behind it.
 CREATE OR REPLACE FUNCTION hashindex._function_name(used hashindex.model, verb text) RETURNS text
@@ -29,7 +31,7 @@ BEGIN
         IF layer.kind = 'affine' THEN
             steps := format(E'%s\n    x := %s;', steps, projection);
             projection := format('(ARRAY[%s]::{ext}.vector OPERATOR({ext}.+) %L::{ext}.vector)', (
-                SELECT string_agg(format('{ext}.inner_product(x, %L)', w.weights), ', ' ORDER BY w.place)
+                SELECT string_agg(format('{ext}.inner_product(x, %L::{ext}.vector)', w.weights), ', ' ORDER BY w.place)
                 FROM unnest(layer.weights) WITH ORDINALITY w(weights, place)
             ), layer.bias);
         ELSE
@@ -45,6 +47,39 @@ BEGIN
             );
         END IF;
     END LOOP;
+END
+$$;
+
+-- Expression of the code of a vector v by a model that is one expression.
+CREATE OR REPLACE FUNCTION hashindex._code_expression(used hashindex.model) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    n integer := cardinality(used.cuts);
+    cut {ext}.vector := hashindex._cut_vector(used.n_bits / n, used.cuts);
+    last hashindex.layer := used.layers[cardinality(used.layers)];
+    bias {ext}.vector := last.bias;
+    projection text;
+BEGIN
+    IF used.cuts = '{0}' THEN
+        RETURN format('{ext}.binary_quantize(%s)', (hashindex._layer_steps(used)).projection);
+    END IF;
+    IF last.kind = 'shift' THEN
+        -- The cuts are shifted instead of each vector.
+        FOR place IN 2..n LOOP
+            bias := bias OPERATOR({ext}.||) last.bias;
+        END LOOP;
+        cut := cut OPERATOR({ext}.-) bias;
+        used.layers := trim_array(used.layers, 1);
+    END IF;
+    projection := (hashindex._layer_steps(used)).projection;
+    -- From about 500 dimensions on vectors are stored out of line, and a subquery that reads them once costs less than reading them n times.
+    RETURN format(
+        CASE WHEN used.dimension <= 500 THEN '{ext}.binary_quantize(%1$s OPERATOR({ext}.-) %2$L::{ext}.vector)'
+        ELSE '(SELECT {ext}.binary_quantize(%1$s OPERATOR({ext}.-) %2$L::{ext}.vector) FROM (SELECT %3$s AS x OFFSET 0) s)' END,
+        array_to_string(array_fill(CASE WHEN used.dimension <= 500 THEN projection ELSE 's.x' END, ARRAY[n]), ' OPERATOR({ext}.||) '), cut, projection
+    );
 END
 $$;
 
@@ -70,7 +105,9 @@ DECLARE
     parts jsonb := jsonb_build_object('ext', '{ext}', 'model_id', used.id);
     steps text;
     projection text;
+    parsed boolean;
     made record;
+    before record;
 BEGIN
     PERFORM hashindex._check_administrator();
     IF problem IS NOT NULL THEN
@@ -86,39 +123,38 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'model "%" was dropped just now', named USING ERRCODE = '42X01';
     END IF;
-    SELECT s.* INTO steps, projection FROM hashindex._layer_steps(used) s;
+    SELECT s.*, s.steps = '' INTO steps, projection, parsed FROM hashindex._layer_steps(used) s;
     FOR made IN
-        SELECT f.comment, format('%s(%s)', f.named, f.type) AS signature, parts || jsonb_build_object('function', f.name, 'vector_type', f.type) || f.own AS parts
-        FROM unnest('{vector,halfvec}'::text[]) t(type) CROSS JOIN LATERAL (VALUES
+        SELECT t.type, f.*, format('%s(%s)', f.named, t.type) AS signature FROM unnest('{vector,halfvec}'::text[]) t(type) CROSS JOIN LATERAL (VALUES
             -- The weights stand in one function only.
-            (t.type, project, hashindex._function_name(used, 'project'), format('projection of a vector by model %s', named), jsonb_build_object(
-                'returns', '{ext}.vector', 'steps', CASE t.type WHEN 'vector' THEN steps ELSE '' END,
-                'result', CASE t.type WHEN 'vector' THEN projection ELSE format('%s(v::{ext}.vector)', project) END
-            )),
-            (t.type, code, hashindex._function_name(used, 'code'), format('code of a vector by model %s, bit(%s)', named, used.n_bits), jsonb_build_object(
+            (project, hashindex._function_name(used, 'project'), format('projection of a vector by model %s', named), jsonb_build_object(
+                'returns', '{ext}.vector', 'result', CASE t.type WHEN 'vector' THEN projection ELSE format('%s(v::{ext}.vector)', project) END
+            ) || CASE WHEN parsed THEN '{}' ELSE jsonb_build_object('steps', CASE t.type WHEN 'vector' THEN steps ELSE '' END) END),
+            (code, hashindex._function_name(used, 'code'), format('code of a vector by model %s, bit(%s)', named, used.n_bits), jsonb_build_object(
                 'returns', 'bit',
-                'steps', CASE WHEN steps <> '' OR used.cuts <> '{0}' THEN format(
-                    E'\n    x := %s;', CASE WHEN steps = '' THEN projection ELSE format('%s(v)', project) END
-                ) ELSE '' END,
-                'result', format('{ext}.binary_quantize(%s)', CASE
-                    WHEN used.cuts <> '{0}' THEN format(
-                        '%s OPERATOR({ext}.-) %L::{ext}.vector',
-                        array_to_string(array_fill('x'::text, ARRAY[cardinality(used.cuts)]), ' OPERATOR({ext}.||) '),
-                        hashindex._cut_vector(used.n_bits / cardinality(used.cuts), used.cuts)
-                    ) WHEN steps = '' THEN projection ELSE 'x' END)
-            ))
-        ) f(type, name, named, comment, own)
+                'result', CASE WHEN parsed THEN hashindex._code_expression(used) ELSE format('{ext}.binary_quantize(%s)', CASE WHEN used.cuts = '{0}' THEN 'x' ELSE format(
+                    '%s OPERATOR({ext}.-) %L::{ext}.vector',
+                    array_to_string(array_fill('x'::text, ARRAY[cardinality(used.cuts)]), ' OPERATOR({ext}.||) '),
+                    hashindex._cut_vector(used.n_bits / cardinality(used.cuts), used.cuts)
+                ) END) END
+            ) || CASE WHEN parsed THEN '{}' ELSE jsonb_build_object('steps', format(E'\n    x := %s(v);', project)) END)
+        ) f(name, named, comment, own)
     LOOP
+        SELECT e.id, pg_get_functiondef(e.id) AS definition, o.model_id INTO before
+        FROM hashindex._existing() e LEFT JOIN hashindex.object o USING (kind, name) WHERE (e.kind, e.name) = ('function', made.signature);
+        IF before.model_id IS NULL OR before.model_id = used.id THEN
+            PERFORM hashindex._create_function(
+                CASE WHEN parsed THEN 'model_expression' ELSE 'model_function' END,
+                parts || jsonb_build_object('function', made.name, 'vector_type', made.type) || made.own, made.comment
+            );
+        END IF;
         -- A restore without rows leaves functions of the model, which are the same text.
-        IF EXISTS (
-            SELECT FROM hashindex._existing() e JOIN pg_proc p ON p.oid = e.id LEFT JOIN hashindex.object o USING (kind, name)
-            WHERE (e.kind, e.name) = ('function', made.signature) AND o.model_id IS DISTINCT FROM used.id
-              AND p.prosrc <> split_part(hashindex._fill(hashindex._template('model_function'), made.parts), '$body$', 2)
-        ) THEN
+        IF before.id IS NOT NULL AND before.model_id IS DISTINCT FROM used.id AND (before.model_id IS NOT NULL OR before.definition <> pg_get_functiondef(before.id)) THEN
             RAISE EXCEPTION 'function hashindex.% exists already, and was not made of model "%"', made.signature, named
                 USING ERRCODE = 'duplicate_function', HINT = 'Drop it if it is not needed, or save the model under another name.';
         END IF;
-        PERFORM hashindex._create_function('model_function', made.parts, made.comment);
+        -- Default privileges may have taken it from writers.
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s({ext}.%s) TO PUBLIC', made.name, made.type);
     END LOOP;
     RETURN code;
 END
@@ -136,7 +172,8 @@ DECLARE
     detail text;
 BEGIN
     PERFORM hashindex._check_administrator();
-    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.model_id = used.id;
+    -- Those of halfvec may call those of vector, which are last.
+    PERFORM hashindex._drop(o.kind, o.name) FROM (SELECT x.* FROM hashindex.object x WHERE x.model_id = used.id ORDER BY x.name) o;
 EXCEPTION WHEN dependent_objects_still_exist THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
     RAISE EXCEPTION 'a function of model "%:%" is in use: %', used.name, used.version, replace(detail, E'\n', '; ')

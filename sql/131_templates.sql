@@ -103,7 +103,8 @@ DECLARE
     made regprocedure;
 BEGIN
     SELECT array_agg(p.oid), array_agg(p.ctid) INTO before, versions FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace;
-    EXECUTE head || quote_literal(substr(whole, length(head) + 7, length(whole) - length(head) - 12));
+    -- A template without a body is one that is parsed when it is made.
+    EXECUTE CASE WHEN whole = head THEN whole ELSE head || quote_literal(substr(whole, length(head) + 7, length(whole) - length(head) - 12)) END;
     -- Other functions of that name may exist: this is the one whose row in the catalog is new.
     SELECT p.oid INTO STRICT made FROM pg_proc p
     WHERE p.pronamespace = 'hashindex'::regnamespace

@@ -1,0 +1,3 @@
+CREATE OR REPLACE FUNCTION {function}(v {ext}.{vector_type}) RETURNS {returns}
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN {result}
