@@ -282,6 +282,64 @@ def test_writers_need_no_right(connection, indexed, as_role):
     writer.execute("INSERT INTO items (id, embedding) VALUES (999, %s)", [Vector(ROWS[0])])
 
 
+@pytest.mark.parametrize("name", ["thermometer", "thermometer, cosine", "sign"])
+def test_writers_need_no_right_on_the_schema_of_pgvector(connection, items, as_role, name):
+    """The body was parsed when it was made: no name of pgvector's is looked up in a write."""
+    model = store.save(connection, MODELS[name])
+    connection.execute(
+        "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;"
+        "SELECT hashindex.create_functions('texts');"
+        f"CREATE INDEX ON items USING hnsw ((hashindex.code_texts(embedding)::bit({model.n_bits}))"
+        " bit_hamming_ops);"
+        "CREATE SCHEMA apart; ALTER EXTENSION vector SET SCHEMA apart"
+    )
+    writer = as_role("writer")
+    connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON items TO writer")
+    row = str(ROWS[0].tolist())
+    writer.execute("INSERT INTO items (id, embedding) VALUES (901, %s)", [row])
+    writer.execute("UPDATE items SET embedding = %s WHERE id = 1", [row])
+    writer.execute(
+        "INSERT INTO items (id, embedding) VALUES (2, %s) "
+        "ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding",
+        [row],
+    )
+    with writer.cursor().copy("COPY items (id, embedding) FROM STDIN") as copy:
+        copy.write_row((902, row))
+
+
+def test_no_function_of_others_is_called(connection, items, as_role):
+    """A literal without a type would call a function that takes text before pgvector's own."""
+    stranger = as_role("stranger")
+    connection.execute("GRANT CREATE ON SCHEMA public TO stranger")
+    trap = "LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''captured''; END'"
+    stranger.execute(
+        f"CREATE FUNCTION public.inner_product(vector, text) RETURNS float8 {trap};"
+        f"CREATE FUNCTION public.inner_product(vector, varchar) RETURNS float8 {trap};"
+        f"CREATE FUNCTION public.binary_quantize(text) RETURNS bit {trap};"
+        f"CREATE FUNCTION public.l2_normalize(text) RETURNS vector {trap}".encode()
+    )
+    for place, name in enumerate(MODELS):
+        model = store.save(connection, replace(MODELS[name], name=f"m{place}"))
+        connection.execute("SELECT hashindex.create_functions(%s)", [model.name])
+        assert len(code(connection, Vector(ROWS[0]), model.name)) == model.n_bits
+
+
+@pytest.mark.newest
+def test_long_vectors_are_read_once(connection):
+    """By a subquery, whose bits are those of the plain expression."""
+    rows = np.random.default_rng(4).standard_normal((40, 600)).astype(np.float32)
+    model = Thermometer(random_state=0, normalize="l2").fit(rows).to_model("m", cuts=3)
+    store.save(connection, model)
+    connection.execute("SELECT hashindex.create_functions('m')")
+    bits = codes.unpack(model.encode(rows), model.n_bits)
+    found = [code(connection, Vector(row), "m") for row in rows]
+    assert np.mean([[bit == "1" for bit in text] for text in found] == bits) > 0.9999
+    definition = one(
+        connection, "SELECT pg_get_functiondef('hashindex.code_m(vector)'::regprocedure)"
+    )
+    assert definition.count("l2_normalize") == 1
+
+
 def test_only_the_administrator_makes_functions(connection, texts, as_role):
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         as_role("reader").execute("SELECT hashindex.create_functions('texts')")
