@@ -89,10 +89,6 @@ def test_prose_quotes_no_figure_that_no_run_has():
     assert not unknown, "write the sources into benchmarks/quoted.toml"
 
 
-def test_the_readme_is_read_in_three_minutes():
-    assert len((REPOSITORY / "README.md").read_text().split()) <= 700
-
-
 def test_no_text_installs_a_package_that_is_not_published():
     for folder in ("docs", "examples", "pg_hashindex", "cli"):
         for file in (REPOSITORY / folder).rglob("*"):

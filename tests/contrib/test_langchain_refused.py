@@ -119,7 +119,7 @@ def test_invalid_store_arguments(make_store, url, connection, empty_url, server)
     with pytest.raises(InvalidInputError, match="metric must be cosine, l2 or ip, got 'l1'"):
         opened(metric="l1")
     connection.execute("CREATE TABLE mine (id bigint PRIMARY KEY, content text)")
-    with pytest.raises(InvalidInputError, match="column id of .* is of type int8; a table of doc"):
+    with pytest.raises(InvalidInputError, match="column id .* int8"):
         opened(table="mine")
     connection.execute("ALTER TABLE mine ALTER id TYPE text")
     with pytest.raises(InvalidInputError, match="column metadata of .* is missing"):
@@ -130,7 +130,7 @@ def test_invalid_store_arguments(make_store, url, connection, empty_url, server)
     made.train_index("first", method="lsh", n_bits=16, force=True)
     with pytest.raises(DuplicateNameError, match="has index 'first' already"):
         made.train_index("second", method="lsh", n_bits=16, force=True)
-    with pytest.raises(InvalidInputError, match="'first' orders by cosine, and the store by l2"):
+    with pytest.raises(InvalidInputError, match="'first' .* cosine, .* l2"):
         opened(metric="l2")
     make_store(table="other", texts=TEXTS[:3])
     with pytest.raises(InvalidInputError, match='of "public"."langchain_documents" with key id, '):
@@ -139,7 +139,7 @@ def test_invalid_store_arguments(make_store, url, connection, empty_url, server)
     with pytest.raises(InvalidInputError, match="has indexes first, second; name the one"):
         opened()
     assert len(opened(connection, index="first").similarity_search("a", 2)) == 2
-    with pytest.raises(InvalidInputError, match="have 5 dimensions, and those of table .* 8"):
+    with pytest.raises(InvalidInputError, match="5 dimensions, .* 8"):
         opened(connection, DeterministicFakeEmbedding(size=5), index="first").similarity_search("a")
     with pytest.raises(InvalidInputError, match="k is 0"):
         opened(connection, index="first").similarity_search("a", 0)
@@ -210,7 +210,7 @@ def test_a_role_that_may_not_create_a_table(make_store, connection, as_role):
 def test_dimensions_of_tables_that_are_refused(url):
     HashIndexVectorStore.create_table(url, 8)
     HashIndexVectorStore.create_table(url, 8)
-    with pytest.raises(InvalidInputError, match="have 9 dimensions, and those of table .* 8"):
+    with pytest.raises(InvalidInputError, match="9 dimensions, .* 8"):
         HashIndexVectorStore.create_table(url, 9)
     for dimension in (0, 16001, 2**40, "8"):
         with pytest.raises(InvalidInputError, match="dimension"):
@@ -232,7 +232,7 @@ def test_a_role_that_may_not_read_codes(make_store, as_role):
 
 def test_too_few_documents_are_not_trained_on(make_store):
     made = make_store()
-    with pytest.raises(InvalidInputError, match="120 rows are too few to learn 8 projections"):
+    with pytest.raises(InvalidInputError, match="120 rows are too few"):
         made.train_index()
     assert made.train_index(force=True).n_projections == DIMENSION
 

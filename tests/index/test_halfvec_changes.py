@@ -49,7 +49,7 @@ def test_rows_to_train_on_of_several_dimensions(connection, halves):
     index = make_index(connection)
     connection.execute("SET session_replication_role = replica")
     connection.execute("INSERT INTO halves VALUES (0, 'a', '[1,2,3]')")
-    with pytest.raises(InvalidInputError, match="row 0 .* has 3 dimensions, the model takes 8"):
+    with pytest.raises(InvalidInputError, match="row 0 .* 3 dimensions"):
         index.encode()
 
 
@@ -156,9 +156,7 @@ def test_a_dimension_that_changes_under_an_index(connection, halves, url, change
             operations.repair(index, full=True)
     rows = sample_table(connection, halves, "embedding").X
     model = store.save(connection, LSH(n_bits=12, random_state=3).fit(rows).to_model("new"))
-    with pytest.raises(
-        DatabaseStateError, match=f"takes vectors of {dimension} .* had 8.*create it again"
-    ):
+    with pytest.raises(DatabaseStateError, match=f"vectors of {dimension} .* had 8"):
         operations.swap(index, "new")
     # The advice given everywhere.
     index.drop()

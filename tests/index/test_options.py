@@ -16,7 +16,6 @@ from pg_hashindex import operations
 from pg_hashindex.contrib.alembic import ConfigureHashIndexOp, CreateHashIndexOp
 from pg_hashindex.contrib.alembic.comparing import _changed, existing_indexes
 from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
-from pg_hashindex.db import sql_files
 from pg_hashindex.db.connection import create_engine
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
@@ -30,7 +29,17 @@ from pg_hashindex.index.options import (
 
 pytestmark = pytest.mark.newest
 
-IN_SQL = "'tenant', i.tenant_column\n"
+#: One option more in SQL.
+NOTE = """
+    ALTER TABLE hashindex.index ADD note text;
+    ALTER FUNCTION hashindex._options_of(hashindex.index) RENAME TO _options_before;
+    CREATE FUNCTION hashindex._options_of(i hashindex.index) RETURNS jsonb
+    LANGUAGE plpgsql STABLE AS $$
+    BEGIN
+        RETURN hashindex._options_before(i) || jsonb_build_object('note', i.note);
+    END
+    $$;
+"""
 
 
 class More(IndexOptions, total=False):
@@ -41,14 +50,7 @@ class More(IndexOptions, total=False):
 def with_note(connection, items, model, monkeypatch):
     """A database and a library with one option more."""
     monkeypatch.setitem(OPTIONS, "note", declared_options(More)["note"])
-    text = sql_files.text(sql_files.folder("sql") / "139_options.sql")
-    start = text.index("CREATE OR REPLACE FUNCTION hashindex._options_of")
-    function = text[start : text.index("$$;", start) + 3]
-    assert IN_SQL in function
-    connection.execute("ALTER TABLE hashindex.index ADD note text")
-    connection.execute("SET search_path = pg_catalog, public, pg_temp")
-    connection.execute(function.replace(IN_SQL, f"{IN_SQL.rstrip()}, 'note', i.note\n").encode())
-    connection.execute("RESET search_path")
+    connection.execute(NOTE)
     yield connection
     monkeypatch.undo()
     importlib.reload(pg_hashindex.cli.index)

@@ -349,7 +349,7 @@ def test_overflow_is_refused_by_both(connection, values):
     weights = np.full((2, 6), 10)
     for layers in ([affine(weights)], [affine(weights), Layer("tanh")], [shift(np.array(values))]):
         model = store.save(connection, Model("over", "byhand", 6, layers))
-        with pytest.raises(InvalidInputError, match="row 1 is too large for this model: a layer"):
+        with pytest.raises(InvalidInputError, match="row 1 is too large"):
             model.encode([[0.0] * 6, values])
         with pytest.raises(psycopg.errors.DataError):
             connection.execute("SELECT hashindex.encode('over', %s)", [Vector(values)])
@@ -358,9 +358,7 @@ def test_overflow_is_refused_by_both(connection, values):
 def test_a_vector_of_another_dimension(connection):
     store.save(connection, Model("six", "byhand", 6, [normalize(), affine(integers(4, 6))]))
     for function, size in itertools.product(("project", "encode"), (1, 5, 7)):
-        with pytest.raises(
-            psycopg.errors.DataError, match=f"the vector has {size} dimensions, the model takes 6"
-        ):
+        with pytest.raises(psycopg.errors.DataError, match=f"has {size} dimensions"):
             connection.execute(
                 f"SELECT hashindex.{function}('six', %s)".encode(), [Vector([1.0] * size)]
             )

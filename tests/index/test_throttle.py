@@ -114,6 +114,6 @@ def test_listing_by_landmarks_is_slowed_too(listed, other, clock):
 
 @pytest.mark.parametrize("rate", [0, -1, math.nan, math.inf])
 def test_refused(bare, rate):
-    with pytest.raises(InvalidInputError, match=f"rows_per_second must be above 0, got {rate}"):
+    with pytest.raises(InvalidInputError, match=f"rows_per_second .*{rate}"):
         bare.encode(rows_per_second=rate)
     assert bare.waiting() == 300

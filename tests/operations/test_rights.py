@@ -80,7 +80,7 @@ def test_a_table_whose_policies_hold_for_the_index(connection, as_role, items, m
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
         "CREATE POLICY own ON items USING (category = 'a')"
     )
-    with pytest.raises(MissingRightsError, match="row security of .*items hides rows from role"):
+    with pytest.raises(MissingRightsError, match="row security of .*items"):
         create_index(owner)
     connection.execute("ALTER TABLE items NO FORCE ROW LEVEL SECURITY")
     indexed(owner)

@@ -169,11 +169,9 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(index, other):
         operations.rollback(index)
     before = objects(index.connection)
     operations.swap(index, "other", force=True)
-    with pytest.raises(
-        InUseError, match="its former codes, of model lsh:1.* index rollback items_idx"
-    ):
+    with pytest.raises(InUseError, match="lsh:1.* index rollback items_idx"):
         operations.swap(index, "lsh", force=True)
-    with pytest.raises(InUseError, match="has model other:1 already; .* index prune items_idx"):
+    with pytest.raises(InUseError, match="other:1 .* index prune items_idx"):
         operations.swap(index, "other", force=True)
     assert operations.prune(index) == "lsh:1"
     after = objects(index.connection)
@@ -320,7 +318,7 @@ def test_another_access_path_may_be_asked_for(index, other):
 
 def test_a_model_of_less_recall_is_refused(index, poor, vectors):
     index.configure(candidates=40)
-    with pytest.raises(LowerRecallError, match="recall@10 falls from 0.* to 0.*keeps model lsh:1"):
+    with pytest.raises(LowerRecallError, match="recall@10 falls .* model lsh:1"):
         operations.swap(index, "poor", tolerance=0.05)
     assert reopened(index).model == "lsh"
     ready = swap_row(index, ["next"])
@@ -340,9 +338,7 @@ def test_undo_gives_a_swap_up(index, other, poor):
     assert undo(index) is None
     before = objects(index.connection)
     begin(index.connection)
-    with pytest.raises(
-        InUseError, match="is being swapped to model other:1 .* repair items_idx --undo"
-    ):
+    with pytest.raises(InUseError, match="other:1 .* repair items_idx --undo"):
         operations.swap(index, "poor")
     assert undo(index) == "other:1"
     assert objects(index.connection) == before
@@ -405,7 +401,7 @@ def test_bad_swaps(index, other, connection):
         operations.swap(index, "other", access="none")  # type: ignore[arg-type]
     wide = LSH(n_bits=8, random_state=0).fit(np.eye(9, dtype=np.float32)).to_model("wide")
     store.save(connection, wide)
-    with pytest.raises(InvalidInputError, match="holds vectors of 8 dimensions, the model takes 9"):
+    with pytest.raises(InvalidInputError, match="8 dimensions, .* 9"):
         operations.swap(index, "wide")
     with connection.transaction(), pytest.raises(InvalidInputError, match="outside a transaction"):
         operations.swap(index, "other")
@@ -443,7 +439,7 @@ def test_a_long_name_leaves_room_for_that_of_the_swap(connection, items, model, 
     assert len(now.storage.encode()) <= 40
     assert_fresh(now)
     operations.prune(index)
-    with pytest.raises(DuplicateNameError, match="codes of another index are kept under the name"):
+    with pytest.raises(DuplicateNameError, match="codes of another index"):
         HashIndex.create(connection, now.storage, table=items, column="embedding", model="lsh")
 
 
@@ -543,9 +539,7 @@ def test_a_drop_that_waits_for_a_rollback(url, in_table, other):
 def test_patience_ends(url, index):
     with psycopg.connect(url) as holder:
         holder.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(
-            InUseError, match="items has been in use for 0.2 s: canceling statement due to lock"
-        ):
+        with pytest.raises(InUseError, match="items has been in use for 0.2 s"):
             retry_while_locked(
                 index.connection,
                 lambda: index.connection.execute("LOCK TABLE items IN SHARE MODE"),
