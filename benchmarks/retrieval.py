@@ -40,7 +40,7 @@ from typing import Any
 from common import DATA_FOLDER, RESULTS, circumstances, machine, read, scratch, write
 from retrieval_data import FILTERS, SEED, Truth, draw
 from retrieval_measures import QUICK, Entry, Extent, Searches, inserts, remove_new_rows
-from retrieval_report import FILTER_COLUMNS, HNSW, OURS, lines
+from retrieval_report import HNSW, OURS, lines
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, database, running
 from retrieval_systems import SYSTEMS, Ours, System
 from threadpoolctl import threadpool_info
@@ -66,8 +66,6 @@ class Run:
         self.database, self.extent, self.parts = database, extent, parts
         self.builds = builds
         self.truth = Truth(database.drawn, extent.k)
-        # Only filters use filter columns.
-        self.plain = [system for system in systems if system.name != FILTER_COLUMNS]
         self.systems = systems
         self.built: set[str] = set()
 
@@ -77,14 +75,14 @@ class Run:
         rounds: list[dict[str, Entry]] = []
         searches = Searches(self.database, self.truth, self.extent)
         for seed in range(self.builds):
-            for system in self.plain:
+            for system in self.systems:
                 if seed == 0 or isinstance(system, Ours) or self._builds_hnsw_again():
                     self._drop(system)
                     builds.setdefault(system.name, []).append(self._build(system, seed))
             self.database.settle()
             yield "build", {"systems": builds}
             if "search" in self.parts:
-                rounds.append(searches.cheapest(self.plain, TARGET))
+                rounds.append(searches.cheapest(self.systems, TARGET))
                 yield "search", {"target": TARGET, "rounds": rounds}
         if "filters" in self.parts:
             yield "filters", self._filters()
@@ -105,25 +103,20 @@ class Run:
             self.built.remove(system.name)
 
     def _filters(self) -> Entry:
-        extra = {
-            s.name: [self._build(s, 0)] for s in self.systems if s.name not in self.built
-        }  # fmt: skip
-        self.database.settle()
-        compared = (HNSW, OURS, FILTER_COLUMNS)
-        systems = [system for system in self.systems if system.name in compared]
+        systems = [system for system in self.systems if system.name in (HNSW, OURS)]
         shares = {
             str(share): Searches(self.database, self.truth, self.extent, share).cheapest(
                 systems, FILTERED_TARGET
             )
             for share in FILTERS
         }
-        return {"target": FILTERED_TARGET, "build": extra, "shares": shares}
+        return {"target": FILTERED_TARGET, "shares": shares}
 
     def _inserts(self) -> dict[str, Entry]:
         for column in FILTERS.values():
             self.database.execute(f"DROP INDEX IF EXISTS items_{column}")
         found = {}
-        for system in [s for s in self.plain if s.name in (HNSW, OURS)]:
+        for system in [s for s in self.systems if s.name in (HNSW, OURS)]:
             for other in self.systems:
                 if other is not system:
                     self._drop(other)

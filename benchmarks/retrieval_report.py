@@ -8,7 +8,7 @@ from common import aligned
 
 Whole = Mapping[str, Any]
 Parts = Mapping[str, Any]
-HNSW, OURS, FILTER_COLUMNS = "hnsw", "ours", "ours-filter-columns"
+HNSW, OURS = "hnsw", "ours"
 
 #: The columns of `systems`.
 COLUMNS = (
@@ -31,13 +31,9 @@ def lines(whole: Whole) -> Iterator[str]:
 def systems(whole: Whole) -> Iterator[dict[str, str]]:
     """Return a line of text for each system, with p50 / p95 of the last build."""
     parts = whole["parts"]
-    filters = parts.get("filters", {})
     last = (parts.get("search", {}).get("rounds") or [{}])[-1]
-    shares = filters.get("shares", {})
-    for name, built in {
-        **parts.get("build", {}).get("systems", {}),
-        **filters.get("build", {}),
-    }.items():
+    shares = parts.get("filters", {}).get("shares", {})
+    for name, built in parts.get("build", {}).get("systems", {}).items():
         point = last.get(name, {})
         rates = parts.get("inserts", {}).get("systems", {}).get(name, {})
         yield {
@@ -79,25 +75,23 @@ def _inserted(name: str) -> Figures:
     return lambda parts, system: [parts["inserts"]["systems"][system][name]]
 
 
-# Compared systems, and whether the ratio is HNSW's over pg_hashindex's.
-_COMPARED: dict[str, tuple[Figures, str, bool]] = {
-    "p50 at .95 in memory, ms": (_searched, OURS, False),
-    "p50, filter of 10 %, columns, ms": (_within("10"), FILTER_COLUMNS, False),
-    "p50, filter of 50 %, columns, ms": (_within("50"), FILTER_COLUMNS, False),
-    "p50, filter of 10 %, ms": (_within("10"), OURS, False),
-    "p50, filter of 50 %, ms": (_within("50"), OURS, False),
-    "build, s": (_built("seconds"), OURS, True),
-    "bytes": (_built("bytes"), OURS, True),
-    "single inserts a second": (_inserted("single"), OURS, False),
-    "rows by 100 a second": (_inserted("batches"), OURS, False),
+# Figures, and whether the ratio is HNSW's over pg_hashindex's.
+_COMPARED: dict[str, tuple[Figures, bool]] = {
+    "p50 at .95 in memory, ms": (_searched, False),
+    "p50, filter of 10 %, ms": (_within("10"), False),
+    "p50, filter of 50 %, ms": (_within("50"), False),
+    "build, s": (_built("seconds"), True),
+    "bytes": (_built("bytes"), True),
+    "single inserts a second": (_inserted("single"), False),
+    "rows by 100 a second": (_inserted("batches"), False),
 }
 
 
 def compare(parts: Parts) -> Iterator[tuple[str, float, float | None, float | None]]:
     """Yield what was measured of HNSW and ours: medians of all builds, and of their ratios."""
-    for what, (figures, system, inverse) in _COMPARED.items():
+    for what, (figures, inverse) in _COMPARED.items():
         try:
-            theirs, ours = figures(parts, HNSW), figures(parts, system)
+            theirs, ours = figures(parts, HNSW), figures(parts, OURS)
         except KeyError:
             # It was not measured, or skipped.
             continue

@@ -218,5 +218,5 @@ def _load(opened: Database) -> None:
 
 
 def filter_values(bucket: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
-    """Return the filter columns of rows in these buckets."""
+    """Return the columns that rows in these buckets are filtered by."""
     return {column: bucket // share for share, column in FILTERS.items()}

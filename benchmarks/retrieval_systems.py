@@ -314,17 +314,14 @@ class Ours(System):
     """An index of pg_hashindex with landmarks over codes of ITQ, built by the command line.
 
     ``name``: The name of its model; that of the index has underscores for dashes.
-    ``filter_columns``: Columns kept beside the codes.
     """
 
     nested = True
 
-    def __init__(
-        self, name: str, cuts: int = 3, filter_columns: Sequence[str] = (), bits: int = BITS
-    ) -> None:
+    def __init__(self, name: str, cuts: int = 3, bits: int = BITS) -> None:
         super().__init__(name)
         self.index = name.replace("-", "_")
-        self.cuts, self.filter_columns, self.bits = cuts, filter_columns, bits
+        self.cuts, self.bits = cuts, bits
 
     def build(self, database: Database, seed: int) -> Built:
         built = super().build(database, seed)
@@ -341,13 +338,12 @@ class Ours(System):
     def commands(self, rows: int, seed: int) -> dict[str, str]:
         """Return the commands that build it, by step."""
         few = " --force" if rows < _ENOUGH_ROWS else ""
-        kept = f" --filter-columns {','.join(self.filter_columns)}" if self.filter_columns else ""
         return {
             "train": f"model train {self.name} --method itq --bits {self.cuts * self.bits} "
             f"--cuts {self.cuts} --table items --column embedding --metric cosine "
             f"--seed {seed}{few}",
             "create": f"index create {self.index} --table items --column embedding "
-            f"--model {self.name} --access landmarks{kept}",
+            f"--model {self.name} --access landmarks",
         }
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
@@ -467,7 +463,6 @@ SYSTEMS: dict[str, System] = {
         Hnsw("hnsw"),
         Ours("ours"),
         Ours("ours-1-cut", cuts=1),
-        Ours("ours-filter-columns", filter_columns=tuple(FILTERS.values())),
     )
 }
 

@@ -133,13 +133,13 @@ BEGIN
 END
 $$;
 
--- Columns of the table that an index reads.
+-- Columns of the table that an index reads: key, vector and tenant.
 CREATE OR REPLACE FUNCTION hashindex._read_columns(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN array_remove(i.key_columns || i.column_name || i.tenant_column, NULL);
+    RETURN i.key_columns || i.column_name || CASE WHEN i.tenant_column <> ALL (i.key_columns) THEN ARRAY[i.tenant_column] ELSE '{}' END;
 END
 $$;
 

@@ -24,7 +24,7 @@ BEGIN
         'landmarks', coalesce('hashindex.' || quote_ident(i.landmark_table), ''),
         -- Lists: the key's columns in the table, in the table of codes and in answers; what is read of a row.
         'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
-        'read', ARRAY(SELECT r.name FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY r(name, n) GROUP BY r.name ORDER BY min(r.n)),
+        'read', hashindex._read_columns(i),
         -- Whether the key has several columns; its type as one value, and its text of row b.
         'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns),
         -- That row b may have a code: a tenant that is too long for an index has none.
@@ -109,7 +109,7 @@ BEGIN
     FROM (
         SELECT u.n, u.name, u.type::regtype::oid AS kept FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY u(name, type, n)
         UNION ALL
-        SELECT 100, i.tenant_column, to_regtype(parts ->> 'tenant_type')::oid WHERE i.tenant_column IS NOT NULL
+        SELECT 100, i.tenant_column, to_regtype(parts ->> 'tenant_type')::oid WHERE i.tenant_column <> ALL (i.key_columns)
     ) k
     LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(parts ->> 'table') AND a.attname = k.name AND NOT a.attisdropped
     CROSS JOIN LATERAL (
@@ -257,7 +257,7 @@ DECLARE
     -- Codes beside those in use: their vectors are read too.
     beside hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name;
     vectors text[] := i.column_name || array_remove(ARRAY[nullif(beside.column_name, i.column_name)], NULL);
-    read text[] := array_remove(i.key_columns || vectors || i.tenant_column, NULL);
+    read text[] := hashindex._read_columns(i) || vectors[2:];
     logs record;
 BEGIN
     SELECT coalesce(string_agg(format(E'\n    INSERT INTO hashindex.%I (%s) SELECT k.* FROM unnest(hashindex_touched) k;', l.log, hashindex._columns_of(NULL, kept_keys)), ''), '') AS touched,

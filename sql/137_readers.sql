@@ -64,25 +64,15 @@ BEGIN
 END
 $$;
 
--- Columns that a reader of codes must be allowed to read: key, vector, and the tenant, by which codes are in order.
-CREATE OR REPLACE FUNCTION hashindex._columns_of_readers(i hashindex.index) RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN i.key_columns || i.column_name || CASE WHEN i.tenant_column <> ALL (i.key_columns) THEN ARRAY[i.tenant_column] ELSE '{}' END;
-END
-$$;
-
--- Whether a role may read these columns.
+-- Whether a role may read the columns that codes tell of.
 CREATE OR REPLACE FUNCTION hashindex._may_read_rows(i hashindex.index, role text) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN count(*) = cardinality(hashindex._columns_of_readers(i)) AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT'))
+    RETURN count(*) = cardinality(hashindex._read_columns(i)) AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT'))
     FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (hashindex._columns_of_readers(i));
+    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (hashindex._read_columns(i));
 END
 $$;
 
@@ -174,7 +164,7 @@ BEGIN
     RETURN QUERY
     SELECT 'warning', w.fault, NULL, w.advice FROM (
         SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
-                WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._columns_of_readers(i)), base)
+                WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._read_columns(i)), base)
                 ELSE 'and ' || reason END,
             format('pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role))
                 || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
@@ -237,10 +227,10 @@ BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF hashindex._may_read_rows(i, role) IS NOT TRUE THEN
-        RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(hashindex._columns_of_readers(i)), base
+        RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(hashindex._read_columns(i)), base
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Searches read them. First run: GRANT SELECT (%s) ON %s TO %s;',
-                                hashindex._columns_of(NULL, hashindex._columns_of_readers(i)), base, quote_ident(role));
+                                hashindex._columns_of(NULL, hashindex._read_columns(i)), base, quote_ident(role));
     ELSIF reveal_codes IS NOT TRUE AND reason IS NOT NULL THEN
         RAISE EXCEPTION '%', reason
             USING ERRCODE = 'object_not_in_prerequisite_state',

@@ -18,18 +18,6 @@ BEGIN
 END
 $$;
 
--- An index with these options instead of its own, but for the access path, which has to be built.
-CREATE OR REPLACE FUNCTION hashindex._with_options(i hashindex.index, options jsonb) RETURNS hashindex.index
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    i := jsonb_populate_record(i, options - '{access,probes}'::text[]);
-    i.tenant_column := coalesce(options ->> 'tenant', i.tenant_column);
-    RETURN i;
-END
-$$;
-
 -- Options without those that are null; refuses unknown ones, and values that are impossible, or that an index of this model cannot have.
 CREATE OR REPLACE FUNCTION hashindex._checked_options(index_name text, used hashindex.model, options jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

@@ -49,7 +49,9 @@ BEGIN
             || hashindex._function_instead(_create_index.table_name, _create_index.column_name, used)
     );
     options := hashindex._checked_options(name, used, options);
-    i := hashindex._with_options(i, options);
+    -- The access path is yet to be built.
+    i := jsonb_populate_record(i, options - '{access,probes}'::text[]);
+    i.tenant_column := options ->> 'tenant';
     i.name := _create_index.name;
     i.storage := i.name;
     i.triggers := i.name;

@@ -28,7 +28,7 @@ from ..errors import InvalidInputError
 
 
 class _FilterCompiler(PGCompiler_psycopg):
-    """Writes the bare name of a column's table, since codes know no schema.
+    """Writes the bare name of a column's table, whose schema may be translated elsewhere.
 
     With a subquery, which may read a table of the same name, names stay qualified.
     """

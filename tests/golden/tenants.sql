@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n i
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := checked OR hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding,section}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
+    hashindex_allowed boolean := checked OR hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
@@ -132,7 +132,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integ
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding,section}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
+    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.halfvec := hashindex_query;
@@ -206,10 +206,10 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.posts');
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._owners_administer(hashindex_base, '{section,id,embedding,section}');
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._owners_administer(hashindex_base, '{section,id,embedding}');
     -- Values of other types, in a table of another owner, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
-        SELECT FROM unnest('{section,id,embedding,section}'::text[], '{text,bigint,public.halfvec,text}'::regtype[]) k(name, type)
+        SELECT FROM unnest('{section,id,embedding}'::text[], '{text,bigint,public.halfvec}'::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
     );
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
@@ -227,10 +227,10 @@ BEGIN
             RETURN NULL;
         END IF;
     ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
-        IF (SELECT pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.id) <> 'bigint'::regtype OR pg_typeof(n.section) <> 'text'::regtype FROM new_rows n LIMIT 1) THEN
+        IF (SELECT pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.id) <> 'bigint'::regtype FROM new_rows n LIMIT 1) THEN
             -- A key or the tenant has another type now. What fits into the former one is written all the same.
             BEGIN
-                PERFORM n.section = n.section::text::text, n.id = n.id::text::bigint, n.section::text::text FROM new_rows n;
+                PERFORM n.section = n.section::text::text, n.id = n.id::text::bigint FROM new_rows n;
             EXCEPTION WHEN data_exception OR undefined_function THEN
                 RAISE EXCEPTION 'columns of % have other types than index "%" keeps: %', TG_RELID::regclass, 'tenants', SQLERRM
                     USING ERRCODE = 'datatype_mismatch', HINT = format('Run: pg-hashindex index repair %s', 'tenants');
@@ -297,7 +297,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_tenants(query anycompatible, radius 
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding,section}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
+    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);

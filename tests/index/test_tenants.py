@@ -261,6 +261,25 @@ def test_an_equality_within_a_tenant(index):
         assert keys(found) == exact
 
 
+def test_the_b_tree_of_the_lists_holds_the_tenants(index):
+    """It leads to the codes of a small tenant, which are in no list."""
+    row = index.connection.execute(
+        "SELECT pg_get_indexdef(x.indexrelid) FROM pg_index x JOIN hashindex.index i "
+        "ON x.indrelid = format('hashindex.%I', i.code_table)::regclass WHERE NOT x.indisprimary"
+    ).fetchone()
+    assert row[0].endswith("(landmark, tenant)")
+
+
+def test_candidates_of_a_role_that_may_not_read_codes(index, as_role):
+    """They are the nearest rows of the tenant, by distance."""
+    role = as_role("stranger_to_codes")
+    index.connection.execute("GRANT SELECT ON things TO stranger_to_codes")
+    found = role.execute(
+        "SELECT id FROM hashindex.candidates_things_idx(%s, 5, tenant => 1)", [Vector(QUERIES[0])]
+    ).fetchall()
+    assert [key for (key,) in found] == nearest(index, QUERIES[0], 5, "tenant = 1")
+
+
 def _sql(call):
     return lambda index: index.connection.execute(
         f"SELECT * FROM hashindex.{call}".encode(), {"q": Vector(QUERIES[0])}

@@ -91,8 +91,8 @@ class DocumentStore:
             The name of the index and of the model; by default the table's name with ``_idx``.
         kind : {"function", "index"}, optional
             Whether the model becomes a SQL function, and pgvector's HNSW takes its codes, or
-            pg_hashindex keeps an index: for many writes, tenants, filters that keep little, or a
-            graph that is larger than memory. By default the function, unless another method, or an
+            pg_hashindex keeps an index: for many writes, tenants, or a graph that is larger than
+            memory. By default the function, unless another method, or an
             option of an index, is given.
         method
             A method that learns from vectors only; by default thermometer for a function.
