@@ -13,8 +13,9 @@ JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::regclass
 JOIN pg_catalog.pg_proc p ON p.oid = d.refobjid
     AND p.pronamespace = 'hashindex'::regnamespace
 JOIN pg_catalog.pg_type t ON t.oid = p.proargtypes[0]
-LEFT JOIN hashindex.object o ON o.kind = 'function' AND o.name = pg_catalog.format('%s(%s)', p.proname, t.typname)
-LEFT JOIN hashindex.model m ON m.id = o.model_id
+LEFT JOIN hashindex.object f
+    ON f.kind = 'function' AND f.name = pg_catalog.format('%s(%s)', p.proname, t.typname)
+LEFT JOIN hashindex.model m ON m.id = f.model_id
 WHERE i.indrelid = to_regclass($1)::oid AND i.indnatts = 1 AND i.indpred IS NULL
     AND pg_catalog.pg_get_expr(i.indexprs, i.indrelid) OPERATOR(pg_catalog.=)
         pg_catalog.format('(hashindex.%I(embedding))::bit(%s)', p.proname, a.atttypmod)

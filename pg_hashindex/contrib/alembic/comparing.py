@@ -230,7 +230,7 @@ def _changes(
     if (
         _is_another(spec, found)
         or declared.dimension not in (None, found.dimension)
-        # Triggers read them; and a downgrade adds
+        # Triggers read them.
         or any((found.spec.schema, found.spec.table, column) in gone for column in read)
     ):
         _log.info("Detected hash index %r, to be recreated", name)
