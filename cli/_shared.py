@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -104,12 +104,22 @@ def words(context: click.Context, option: click.Parameter, value: str | None) ->
 
 
 of_database = together(url_option, json_option)
-of_index = together(click.argument("name"), of_database)
+of_name = together(click.argument("name"), of_database)
+model_argument = click.argument("reference", metavar="NAME[:VERSION]")
+file_argument = click.argument("file", type=click.Path(path_type=Path))
 
-table_options = together(
-    click.option("--table", required=True, help="Table to search, as SQL writes it."),
-    click.option("--column", required=True, help="Its column of type vector or halfvec."),
-)
+
+def table_options(
+    table: str = "Table to search",
+    column: str = "Its column of type vector or halfvec.",
+    *,
+    required: bool = False,
+) -> Callable[[_Command], _Command]:
+    """Return the options of a table and its column of vectors."""
+    return together(
+        click.option("--table", required=required, help=f"{table}, as SQL writes it."),
+        click.option("--column", required=required, help=column),
+    )
 
 
 def key_option(text: str) -> Callable[[_Command], _Command]:
@@ -117,12 +127,39 @@ def key_option(text: str) -> Callable[[_Command], _Command]:
     return click.option("--id", "key_columns", callback=words, metavar="COLUMN,...", help=text)
 
 
+def metric_option(kinds: Sequence[str], text: str) -> Callable[[_Command], _Command]:
+    """Return the option of a distance."""
+    return click.option("--metric", type=click.Choice(kinds), help=text)
+
+
+def tenant_option(text: str, metavar: str = "VALUE") -> Callable[[_Command], _Command]:
+    """Return the option of a tenant, or of the column of tenants."""
+    return click.option("--tenant", metavar=metavar, help=text)
+
+
+def name_option(text: str) -> Callable[[_Command], _Command]:
+    """Return the option of a name to store something under."""
+    return click.option("--name", help=text)
+
+
+def force_option(text: str) -> Callable[[_Command], _Command]:
+    """Return the option to do what is refused otherwise."""
+    return click.option("--force", is_flag=True, help=text)
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 k_option = click.option(
     "-k", "--k", type=int, default=10, show_default=True, help="Answers compared."
 )
-queries_option = click.option(
-    "--queries", type=int, default=200, show_default=True, help="Rows to search for."
-)
+
+
+def queries_option(usual: int = 200) -> Callable[[_Command], _Command]:
+    """Return the option of the number of queries."""
+    return click.option(
+        "--queries", type=int, default=usual, show_default=True, help="Rows to search for."
+    )
+
+
 queries_from_option = click.option(
     "--queries-from",
     metavar="TABLE|QUERY|FILE",
@@ -160,6 +197,21 @@ build_options = together(
     ),
 )
 
+encode_option = click.option(
+    "--encode/--no-encode",
+    default=True,
+    show_default=True,
+    help="Encode rows without a code and build the access path now.",
+)
+full_option = click.option(
+    "--full",
+    is_flag=True,
+    help="Compare every code with a fresh encoding: a minute or more for each million rows.",
+)
+rows_per_second_option = click.option(
+    "--rows-per-second", type=float, help="Encode at most this number of rows a second."
+)
+
 seed_option = click.option(
     "--seed",
     "random_state",
@@ -172,6 +224,17 @@ seed_option = click.option(
 
 #: Suffix of an assumed metric, which neither the caller nor an index named.
 ASSUMED = " (assumed; --metric sets it)"
+
+
+def preset_option(text: str) -> Callable[[_Command], _Command]:
+    """Return the option of the parameters that methods begin with."""
+    # These load SciPy.
+    from pg_hashindex.hashers import Preset
+
+    return click.option(
+        "--preset", type=click.Choice(get_args(Preset)), default="default", show_default=True,
+        help=text,
+    )  # fmt: skip
 
 
 def plot_option(what: str) -> Callable[[_Command], _Command]:
@@ -214,6 +277,14 @@ class Share(click.FloatRange):
         if math.isnan(share):
             self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
         return share
+
+
+fail_under_option = click.option(
+    "--fail-under",
+    type=Share(),
+    metavar="RECALL",
+    help="Exit code 1 if recall with the current settings is below this, also under a filter.",
+)
 
 
 def confirm(question: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any, cast, get_args
 
 import click
 
-from pg_hashindex.hashers import Preset
 from pg_hashindex.metrics import Ties
 from pg_hashindex.models.model import MAX_BITS
 from pg_hashindex.models.whole_files import write_whole
@@ -28,7 +27,16 @@ from pg_hashindex.papers.plots import draw
 from pg_hashindex.quality.plots import check_plot, save_figure
 from pg_hashindex.training.array_files import SUFFIXES
 
-from ._shared import COULD_NOT, echo, note, parameter, plot_option, print_json, print_table
+from ._shared import (
+    COULD_NOT,
+    echo,
+    note,
+    parameter,
+    plot_option,
+    preset_option,
+    print_json,
+    print_table,
+)
 from ._shared import words as listed
 
 _TRUTHS = tuple(kind for kind in get_args(TruthKind) if kind != "file")
@@ -206,13 +214,9 @@ _file = click.Path(path_type=Path)
     metavar="N,...",
     help="Bits of codes.",
 )
-@click.option(
-    "--preset",
-    type=click.Choice(get_args(Preset)),
-    default="default",
-    show_default=True,
-    help="With 'paper' or 'program', the settings of its paper or of its authors' program have a "
-    "line of their own for each method whose defaults differ.",
+@preset_option(
+    "With 'paper' or 'program', the settings of its paper or of its authors' program have a line "
+    "of their own for each method whose defaults differ."
 )
 @click.option(
     "--param",

@@ -7,7 +7,7 @@ import click
 
 import pg_hashindex
 
-from ._shared import answer, of_index, opened, progress, seed_option
+from ._shared import answer, of_name, opened, progress, seed_option
 
 
 @click.command()
@@ -29,7 +29,7 @@ from ._shared import answer, of_index, opened, progress, seed_option
     help="Lists that a list is compared with.",
 )
 @seed_option
-@of_index
+@of_name
 def dedup(
     database_url: str,
     name: str,

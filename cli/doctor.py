@@ -8,16 +8,18 @@ import click
 from ._shared import (
     ASSUMED,
     NO,
-    Share,
     connected,
     echo,
+    fail_under_option,
     k_option,
+    metric_option,
     note,
     of_database,
     print_json,
     print_table,
     progress,
     queries_from_option,
+    queries_option,
     seed_option,
 )
 
@@ -29,14 +31,7 @@ if TYPE_CHECKING:
 @click.argument("table", required=False)
 @click.argument("column", required=False)
 @k_option
-@click.option(
-    "--queries",
-    "sample",
-    type=int,
-    default=100,
-    show_default=True,
-    help="Rows to search for.",
-)
+@queries_option(100)
 @queries_from_option
 @click.option(
     "--filter",
@@ -46,10 +41,9 @@ if TYPE_CHECKING:
     help="Measure searches among the rows that this holds for too: \"section = 'games'\"; may be "
     "given again.",
 )
-@click.option(
-    "--metric",
-    type=click.Choice(["l2", "cosine", "ip", "l1"]),
-    help="Distance of exact search.  [default: that of the first index, else cosine]",
+@metric_option(
+    ["l2", "cosine", "ip", "l1"],
+    "Distance of exact search.  [default: that of the first index, else cosine]",
 )
 @click.option(
     "--timeout",
@@ -68,18 +62,13 @@ if TYPE_CHECKING:
     help="Write one page too, readable without a network, which also shows the indexes of "
     "pg_hashindex on the column, if there are any. Needs the extra plot.",
 )
-@click.option(
-    "--fail-under",
-    type=Share(),
-    metavar="RECALL",
-    help="Exit code 1 if recall with current settings is below this, also under a filter.",
-)
+@fail_under_option
 @of_database
 def doctor(
     database_url: str,
     table: str | None,
     column: str | None,
-    sample: int,
+    queries: int,
     queries_from: str | None,
     random_state: int,
     fail_under: float | None,
@@ -116,7 +105,7 @@ def doctor(
             connection,
             table,
             column or only_column(connection, table),
-            sample=sample,
+            sample=queries,
             queries=queries_from,
             goal=0.95 if fail_under is None else fail_under,
             random_state=random_state,

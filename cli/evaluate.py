@@ -17,12 +17,12 @@ from pg_hashindex.quality.tenant_recall import Tenant, measure_by_size
 
 from ._shared import (
     NO,
-    Share,
     echo,
+    fail_under_option,
     k_option,
     note,
     note_not_encoded,
-    of_database,
+    of_name,
     opened,
     print_evaluation,
     print_json,
@@ -34,8 +34,7 @@ from ._shared import (
 
 
 @click.command()
-@click.argument("index")
-@queries_option
+@queries_option()
 @queries_from_option
 @k_option
 @click.option(
@@ -49,16 +48,11 @@ from ._shared import (
 )
 @click.option("--save", is_flag=True, help="Add the result to table hashindex.recall_history.")
 @click.option("--history", is_flag=True, help="Print the saved results, and measure nothing.")
-@click.option(
-    "--fail-under",
-    type=Share(),
-    metavar="RECALL",
-    help="Exit code 1 if recall with the index's own number of candidates is lower.",
-)
-@of_database
+@fail_under_option
+@of_name
 def evaluate(
     database_url: str,
-    index: str,
+    name: str,
     queries: int,
     queries_from: str | None,
     k: int,
@@ -68,7 +62,7 @@ def evaluate(
     fail_under: float | None,
     as_json: bool,
 ) -> None:
-    """Compare INDEX with exact search on rows of its own table.
+    """Compare index NAME with exact search on rows of its own table.
 
     The same rows are searched for each time, while they are there, so that results which --save
     keeps show how recall changes. For cron and CI there is --fail-under.
@@ -77,14 +71,14 @@ def evaluate(
         raise click.UsageError(
             "--history measures nothing: leave --save, --fail-under and --queries-from out"
         )
-    with opened(database_url, index) as handle:
+    with opened(database_url, name) as handle:
         row = handle.row
         if history:
             _print_history(recall_history.history(row), as_json)
             return
         own = fail_under is not None or candidates == CANDIDATES
         own_candidates = row.candidates_for(k)
-        with progress(f"evaluating index {index}"):
+        with progress(f"evaluating index {name}"):
             result = measure(
                 row,
                 queries=queries if queries_from is None else of_log(row, queries_from, queries),

@@ -25,21 +25,27 @@ from ._shared import (
     confirm,
     connected,
     echo,
+    encode_option,
+    force_option,
+    full_option,
     is_verbose,
     k_option,
     key_option,
     note,
     of_database,
-    of_index,
+    of_name,
     opened,
     print_json,
     print_measured,
     print_table,
     progress,
     queries_option,
+    rows_per_second_option,
     seed_option,
     table_options,
+    tenant_option,
     verbose_option,
+    yes_option,
 )
 
 if TYPE_CHECKING:
@@ -51,15 +57,6 @@ _EVERYDAY = {
     *("name", "table", "column", "model", "access", "swap", "codes", "size", "work"),
     *("search", *(name for name in OPTIONS if name not in options_changed_by("configure"))),
 }
-
-
-throttle_option = click.option(
-    "--throttle",
-    "rows_per_second",
-    type=float,
-    metavar="ROWS_PER_SECOND",
-    help="Encode at most this number of rows a second, and list as many by landmarks.",
-)
 
 
 patience_option = click.option(
@@ -78,15 +75,13 @@ def index() -> None:
 
 
 @index.command()
-@table_options
+@table_options(required=True)
 @click.option("--model", metavar="NAME[:VERSION]", help="Model that makes codes; required.")
 @index_options()
-@click.option(
-    "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
-)
+@encode_option
 @build_options
 @patience_option
-@of_index
+@of_name
 def create(
     database_url: str,
     name: str,
@@ -119,9 +114,9 @@ def create(
 
 
 @index.command("encode")
-@throttle_option
+@rows_per_second_option
 @build_options
-@of_index
+@of_name
 def encode_index(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Encode the rows of index NAME that have no code; an interrupted run is continued.
 
@@ -143,19 +138,14 @@ def encode_index(database_url: str, name: str, as_json: bool, **options: Any) ->
 
 @index.command()
 @index_options(options_changed_by("configure"), new=False)
-@click.option(
-    "--build/--no-build",
-    default=True,
-    show_default=True,
-    help="Encode rows without a code and build the access path now.",
-)
+@encode_option
 @build_options
 @patience_option
-@of_index
+@of_name
 def configure(
     database_url: str,
     name: str,
-    build: bool,
+    encode: bool,
     memory: int,
     jobs: int | None,
     as_json: bool,
@@ -168,16 +158,16 @@ def configure(
     with opened(database_url, name) as found:
         found.configure(**settings)
         # A rebalance goes on by itself, or is left to `encode`.
-        if build and found.building not in (None, found.access):
+        if encode and found.building not in (None, found.access):
             with progress(f"building access by {found.building}"):
                 found.encode(memory=memory, jobs=jobs)
         _print_index(found.row, as_json)
 
 
 @index.command()
-@click.option("--tenant", help="Only the landmarks of this tenant.")
+@tenant_option("Only the landmarks of this tenant.")
 @build_options
-@of_index
+@of_name
 def rebalance(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Build the landmarks of index NAME again, as many as its table now calls for."""
     with opened(database_url, name) as found, progress(f"building the landmarks of {name}"):
@@ -214,7 +204,7 @@ def list_all(database_url: str, as_json: bool) -> None:
 
 @index.command()
 @verbose_option
-@of_index
+@of_name
 def show(database_url: str, name: str, as_json: bool) -> None:
     """Show index NAME: its table and model, its codes and their size, and what is to do.
 
@@ -225,9 +215,9 @@ def show(database_url: str, name: str, as_json: bool) -> None:
 
 
 @index.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @patience_option
-@of_index
+@of_name
 def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool) -> None:
     """Drop an index with its codes and triggers; table and model stay."""
     with opened(database_url, name) as found:
@@ -253,17 +243,15 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
     metavar="COLUMN",
     help="Compare by the MAP of these labels, not by recall: for models that learned from labels.",
 )
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Take the new codes even if recall or MAP falls by more, or the new column lacks vectors.",
+@force_option(
+    "Take the new codes even if recall or MAP falls by more, or the new column lacks vectors."
 )
 @k_option
-@queries_option
-@throttle_option
+@queries_option()
+@rows_per_second_option
 @build_options
 @seed_option
-@of_index
+@of_name
 def swap(
     database_url: str,
     name: str,
@@ -298,7 +286,7 @@ def swap(
 
 
 @index.command()
-@of_index
+@of_name
 def rollback(database_url: str, name: str, as_json: bool) -> None:
     """Return to the codes that index NAME had before the last swap."""
     with opened(database_url, name) as found:
@@ -307,7 +295,7 @@ def rollback(database_url: str, name: str, as_json: bool) -> None:
 
 
 @index.command()
-@of_index
+@of_name
 def prune(database_url: str, name: str, as_json: bool) -> None:
     """Drop the codes that index NAME had before the last swap."""
     with opened(database_url, name) as found:
@@ -317,9 +305,9 @@ def prune(database_url: str, name: str, as_json: bool) -> None:
 
 
 @index.command(short_help="Check index NAME, and print what is to do.")
-@click.option("--full", is_flag=True, help="Check all rows: a minute or more for each million.")
+@full_option
 @verbose_option
-@of_index
+@of_name
 def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
     """Check index NAME, and print what is to do; nothing is changed.
 
@@ -352,7 +340,7 @@ def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
 
 @index.command(short_help="Repair index NAME, and print what was done.")
 @click.argument("name", required=False)
-@click.option("--full", is_flag=True, help="Compare every code with a fresh encoding.")
+@full_option
 @click.option("--undo", is_flag=True, help="Give up an unfinished swap or rebalance.")
 @click.option(
     "--orphans",
@@ -383,11 +371,10 @@ def repair(
 @index.command(
     short_help="Name the table or columns of index NAME after a renaming, and repair it."
 )
-@click.option("--table", help="Table that is searched.  [default: as before]")
-@click.option("--column", help="Its column of vectors.  [default: as before]")
+@table_options(column="Its column of vectors.  [default: as before]")
 @key_option("Its key columns.  [default: as before]")
-@click.option("--tenant", metavar="COLUMN", help="Its column of tenants.  [default: as before]")
-@of_index
+@tenant_option("Its column of tenants.  [default: as before]", "COLUMN")
+@of_name
 def rebind(database_url: str, name: str, as_json: bool, **names: Any) -> None:
     """Name the table or columns of index NAME after a renaming, and repair it.
 
@@ -436,7 +423,7 @@ def _drop_orphans(database_url: str, as_json: bool) -> None:
 @click.option(
     "--revoke", is_flag=True, help="Take the codes from them; rights on the table stay as they are."
 )
-@of_index
+@of_name
 @click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
 def grant(
     database_url: str,

@@ -8,9 +8,9 @@ from ._shared import LateGroup
 _COMMANDS = {
     "doctor": "Say whether pgvector's indexes serve a table, and what to do where they do not.",
     "quickstart": "Make a table searchable by codes: install the schema, train, index, measure.",
-    "search": "Search INDEX for the rows nearest to a vector or row, or within a radius of bits.",
-    "evaluate": "Compare INDEX with exact search on rows of its own table.",
-    "tune": "Find the candidates and probes with which INDEX reaches a recall the fastest.",
+    "search": "Search index NAME for rows near a vector or a row, or within a radius of bits.",
+    "evaluate": "Compare index NAME with exact search on rows of its own table.",
+    "tune": "Find the candidates and probes with which index NAME reaches a recall the fastest.",
     "index": "Create, encode, configure, swap, check, repair and drop indexes.",
     "model": "Train, list, show, drop and move models.",
     "schema": "Install, upgrade or remove the schema in a database.",

@@ -13,7 +13,7 @@ import numpy as np
 from pg_hashindex import store
 from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import HASHERS, Preset
+from pg_hashindex.hashers import HASHERS
 from pg_hashindex.models import functions
 from pg_hashindex.models.columns import encode_column
 from pg_hashindex.models.faiss_files import codes_to_faiss, is_faiss, model_from_faiss
@@ -33,21 +33,40 @@ from ._shared import (
     answer,
     connected,
     echo,
+    file_argument,
+    force_option,
     is_verbose,
     key_option,
+    metric_option,
+    model_argument,
+    name_option,
     note,
     of_database,
+    of_name,
     parameter,
+    preset_option,
     print_json,
     print_table,
     progress,
+    rows_per_second_option,
     seed_option,
+    table_options,
     url_option,
     verbose_option,
 )
 
 # Rows that the printed query of a model's function compares exactly.
 _CANDIDATES = 60
+_COLUMN_OR_ARRAY = (
+    "Its column of type vector or halfvec; or array of the file, by default X or the only one of "
+    "two dimensions."
+)
+from_option = click.option(
+    "--from",
+    "file",
+    type=click.Path(path_type=Path),
+    help=f"File of vectors, instead of a table: {', '.join(SUFFIXES)}.",
+)
 # Supervision besides labels.
 _SUPERVISION_OPTIONS = ("pairs", "triplets", "graph", "graph_features")
 _DIMENSION = """
@@ -62,7 +81,6 @@ def model() -> None:
 
 
 @model.command("train")
-@click.argument("name")
 @click.option(
     "--method",
     type=click.Choice(list(HASHERS)),
@@ -91,16 +109,8 @@ def model() -> None:
     show_default=True,
     help="Codes of rows that training knows: hashed as all others, or those that it learned.",
 )
-@click.option("--table", help="Table to learn from, as SQL writes it.")
-@click.option(
-    "--column", help="Its column of type vector or halfvec; or array of the file, by default X."
-)
-@click.option(
-    "--from",
-    "file",
-    type=click.Path(path_type=Path),
-    help=f"Learn from a file instead of a table: {', '.join(SUFFIXES)}.",
-)
+@table_options("Table to learn from", _COLUMN_OR_ARRAY)
+@from_option
 @click.option(
     "--labels",
     metavar="COLUMN",
@@ -133,10 +143,9 @@ def model() -> None:
     help="Column of vectors to make the graph from, instead of --column; or array of the file.",
 )
 @key_option("The key that pairs, triplets and the graph of a table name.  [default: primary key]")
-@click.option(
-    "--metric",
-    type=click.Choice(get_args(Metric)),
-    help="Distance that searches rank by; cosine scales rows to unit length.  [default: that of a "
+@metric_option(
+    get_args(Metric),
+    "Distance that searches rank by; cosine scales rows to unit length.  [default: that of a "
     "vector index of the column, else cosine]",
 )
 @click.option(
@@ -151,29 +160,21 @@ def model() -> None:
     help="Learn from every row of the table, read in blocks; for methods that learn from rows "
     "alone.",
 )
-@click.option(
-    "--preset",
-    type=click.Choice(get_args(Preset)),
-    default="default",
-    show_default=True,
-    help="Parameters to begin with: ours, those of the method's paper, or those of its authors' "
-    "program.",
+@preset_option(
+    "Parameters to begin with: ours, those of the method's paper, or those of its authors' program."
 )
 @click.option(
     "--param",
     "parameters",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A parameter of the method, which wins over the preset; may be repeated.",
+    help="A parameter of the method, which wins over the preset; may be repeated. Deep methods "
+    "take device=auto, cpu, cuda, ... as PyTorch names it.",
 )
 @seed_option
-@click.option("--force", is_flag=True, help="Train even on too few rows.")
-@click.option(
-    "--device",
-    help="Device for deep methods: auto, cpu, cuda, ... as PyTorch names it.",
-)
+@force_option("Train even on too few rows.")
 @verbose_option
-@of_database
+@of_name
 def train_model(
     database_url: str,
     name: str,
@@ -187,7 +188,6 @@ def train_model(
     all_rows: bool,
     parameters: tuple[str, ...],
     force: bool,
-    device: str | None,
     as_json: bool,
     **others: Any,
 ) -> None:
@@ -212,8 +212,6 @@ def train_model(
     if (table is None) == (file is None) or (table is not None and column is None):
         raise click.UsageError("give either --table and --column, or --from")
     given = dict(map(parameter, parameters))
-    if device is not None:
-        _add_device(given, method, device)
     options: dict[str, Any] = {**others, "parameters": given}
     draw: dict[str, Any] = {
         **known,
@@ -287,17 +285,6 @@ def _print_next(stored: store.StoredModel, table: str, column: str) -> None:
         echo(f"\nNext: pg-hashindex index create INDEX {source} --model {name}")
 
 
-def _add_device(given: dict[str, Any], method: str, device: str) -> None:
-    taking = [key for key, kind in HASHERS.items() if "device" in kind.parameter_names()]
-    if method not in taking:
-        raise click.UsageError(
-            f"{method} does not take --device; methods that do: {', '.join(taking)}"
-        )
-    if "device" in given:
-        raise click.UsageError("give either --device or --param device=..., not both")
-    given["device"] = device
-
-
 @model.command("list")
 @of_database
 def list_models(database_url: str, as_json: bool) -> None:
@@ -316,7 +303,7 @@ def list_models(database_url: str, as_json: bool) -> None:
 
 
 @model.command()
-@click.argument("reference", metavar="NAME[:VERSION]")
+@model_argument
 @of_database
 def show(database_url: str, reference: str, as_json: bool) -> None:
     """Show what is known about a model."""
@@ -368,9 +355,8 @@ def _flat(value: Any) -> str:
 
 
 @model.command("functions")
-@click.argument("reference", metavar="NAME[:VERSION]")
-@click.option("--table", help="Table to print statements for, as SQL writes it.")
-@click.option("--column", help="Its column of type vector or halfvec.")
+@model_argument
+@table_options("Table to print statements for")
 @of_database
 def make_functions(
     database_url: str, reference: str, table: str | None, column: str | None, as_json: bool
@@ -402,7 +388,7 @@ def make_functions(
 
 
 @model.command()
-@click.argument("reference", metavar="NAME[:VERSION]")
+@model_argument
 @url_option
 def drop(database_url: str, reference: str) -> None:
     """Drop one version, or every version, of a model that no index uses."""
@@ -412,9 +398,9 @@ def drop(database_url: str, reference: str) -> None:
 
 
 @model.command("export")
-@click.argument("reference", metavar="NAME[:VERSION]")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@model_argument
+@file_argument
+@force_option("Replace the file if it is there.")
 @click.option("--sql", is_flag=True, help="Write a script for psql, for databases without Python.")
 @url_option
 def export_model(database_url: str, reference: str, file: Path, force: bool, sql: bool) -> None:
@@ -438,9 +424,8 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
 
 
 @model.command("encode")
-@click.argument("reference", metavar="NAME[:VERSION]")
-@click.option("--table", help="Table to write codes into, as SQL writes it.")
-@click.option("--column", help="Its column of type vector or halfvec.")
+@model_argument
+@table_options("Table to write codes into", _COLUMN_OR_ARRAY)
 @click.option("--into", metavar="COLUMN", help="Its column of type bit(n), one bit for each of n.")
 @key_option("The key of the table.  [default: primary key]")
 @click.option("--missing", is_flag=True, help="Only encode rows that have no code.")
@@ -450,18 +435,8 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
     help="Codes of rows that the model was trained on: hashed as all others, or those that it "
     "learned.  [default: hashed; learned if it only has these]",
 )
-@click.option("--rows-per-second", type=float, help="Encode at most this number of rows a second.")
-@click.option(
-    "--from",
-    "source",
-    type=click.Path(path_type=Path),
-    help=f"File of vectors, instead of a table: {', '.join(SUFFIXES)}.",
-)
-@click.option(
-    "--vectors",
-    metavar="NAME",
-    help="Array of the file.  [default: X, or the only array of two dimensions]",
-)
+@rows_per_second_option
+@from_option
 @click.option(
     "--to",
     "target",
@@ -469,7 +444,7 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
     metavar="FILE.npy|FILE.faiss",
     help="File to write: bytes (n, bits / 8) of NumPy, or an IndexBinaryFlat of Faiss.",
 )
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@force_option("Replace the file if it is there.")
 @of_database
 def encode(database_url: str, reference: str, as_json: bool, **given: Any) -> None:
     """Write the codes of a table's vectors into a column, or those of a file into a file.
@@ -482,13 +457,13 @@ def encode(database_url: str, reference: str, as_json: bool, **given: Any) -> No
     zeros after the last bit; the order of the bits changes no Hamming distance, and is the same in
     both kinds of files.
     """
-    column = {name: given.pop(name) for name in ("table", "column", "into")}
-    source, target = given.pop("source"), given.pop("target")
-    of_file = {name: given.pop(name) for name in ("vectors", "force")}
-    if None not in column.values() and not (source or target or any(of_file.values())):
-        _encode_column(database_url, reference, as_json, **column, **given)
-    elif source and target and not any([*column.values(), *given.values(), as_json]):
-        _encode_file(database_url, reference, source, target, **of_file)
+    table, column, into, file, target, force = (
+        given.pop(name) for name in ("table", "column", "into", "file", "target", "force")
+    )
+    if table and column and into and not (file or target or force):
+        _encode_column(database_url, reference, as_json, table, column=column, into=into, **given)
+    elif file and target and not any([table, into, *given.values(), as_json]):
+        _encode_file(database_url, reference, file, target, column, force)
     else:
         raise click.UsageError("give either --table, --column and --into, or --from and --to")
 
@@ -534,15 +509,9 @@ def _encode_file(
 
 
 @model.command("import")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--name", help="Name to store it under.  [default: its own; of a file of Faiss the file's]"
-)
-@click.option(
-    "--metric",
-    type=click.Choice(get_args(Metric)),
-    help="Distance of a model that Faiss wrote.  [default: l2]",
-)
+@file_argument
+@name_option("Name to store it under.  [default: its own; of a file of Faiss the file's]")
+@metric_option(get_args(Metric), "Distance of a model that Faiss wrote.  [default: l2]")
 @url_option
 def import_model(database_url: str, file: Path, name: str | None, metric: Metric | None) -> None:
     """Store the model in FILE under its name, as the next version.

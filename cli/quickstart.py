@@ -5,7 +5,7 @@ Each step looks at what is there, so a run that was cut off is run again.
 
 import shlex
 from textwrap import indent
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -32,6 +32,8 @@ from ._shared import (
     confirm,
     connected,
     echo,
+    metric_option,
+    name_option,
     note,
     print_measured,
     print_tuned,
@@ -39,6 +41,7 @@ from ._shared import (
     refuse_columns,
     table_options,
     url_option,
+    yes_option,
 )
 
 # Answers that are searched for.
@@ -48,7 +51,7 @@ _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_
 
 
 @click.command()
-@table_options
+@table_options(required=True)
 @click.option(
     "--recall",
     type=Share(),
@@ -56,24 +59,23 @@ _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_
     show_default=True,
     help="Part of the true ten nearest that searches are to find.",
 )
-@click.option("--name", help="Name of the model and the index.  [default: TABLE_COLUMN]")
+@name_option("Name of the model and the index.  [default: TABLE_COLUMN]")
 @index_options(["key_columns"])
-@click.option(
-    "--metric",
-    type=click.Choice(["l2", "cosine", "ip"]),
-    help="Exact distance.  [default: that of a vector index of the column, else cosine]",
+@metric_option(
+    get_args(Metric),
+    "Exact distance.  [default: that of a vector index of the column, else cosine]",
 )
 @index_options(["tenant"])
 @click.option("--writes", is_flag=True, help="Rows are written often: make an index for that.")
 @click.option(
     "--as",
     "kind",
-    type=click.Choice(["function", "index"]),
+    type=click.Choice(get_args(advice.Kind)),
     help="A function of a model in pgvector's HNSW, or an index of pg_hashindex.  [default: the "
     "function, unless --tenant, --writes or the table call for an index]",
 )
 @build_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @url_option
 def quickstart(
     database_url: str,

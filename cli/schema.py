@@ -14,6 +14,7 @@ from ._shared import (
     print_json,
     print_table,
     url_option,
+    yes_option,
 )
 
 
@@ -50,7 +51,7 @@ def upgrade(database_url: str, owner: str | None) -> None:
 
 
 @schema.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @url_option
 def downgrade(database_url: str, yes: bool) -> None:
     """Remove the schema with its models; refused while there are indexes."""

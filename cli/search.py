@@ -17,13 +17,15 @@ from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.search import Hit
 
+from ._index_options import index_options
 from ._shared import (
     note_not_encoded,
-    of_database,
+    of_name,
     opened,
     print_json,
     print_table,
     refuse_columns,
+    tenant_option,
     words,
 )
 
@@ -34,7 +36,6 @@ _MOST_COLUMNS = 3
 
 
 @click.command()
-@click.argument("index")
 @click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it.")
 @click.option(
     "--like",
@@ -42,10 +43,9 @@ _MOST_COLUMNS = 3
     help="Search for rows like the one with this key; of several columns: '[7, 12]'.",
 )
 @click.option("-k", type=int, help="Answers wanted.  [default: 10]")
-@click.option("--candidates", type=int, help="Rows kept by code.  [default: the index's]")
-@click.option("--probes", type=int, help="Landmarks whose lists are read.  [default: the index's]")
+@index_options(["candidates", "probes"], new=False)
 @click.option("--filter", metavar="SQL", help="Search only rows that match this filter: n > 5.")
-@click.option("--tenant", metavar="VALUE", help="Search only rows of this tenant.")
+@tenant_option("Search only rows of this tenant.")
 @click.option(
     "--radius",
     type=int,
@@ -60,10 +60,10 @@ _MOST_COLUMNS = 3
     help="Show these columns of the rows as text.  [default: the first 3 columns of text; none in "
     "JSON]",
 )
-@of_database
+@of_name
 def search(
     database_url: str,
-    index: str,
+    name: str,
     query: str | None,
     like: str | None,
     k: int | None,
@@ -73,13 +73,13 @@ def search(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Search INDEX for the rows nearest to a vector or row, or within a radius of bits."""
+    """Search index NAME for rows near a vector or a row, or within a radius of bits."""
     if radius is not None and any(value is not None for value in (k, *options.values())):
         raise click.UsageError(
             "--radius finds every row by its code: leave out -k, --candidates, --probes, --filter"
         )
     within: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
-    with _searched(database_url, index, query, like) as (found, vector):
+    with _searched(database_url, name, query, like) as (found, vector):
         if columns:
             refuse_columns(found.connection, found.row.qualified_table, columns, "--columns")
         most = 10 if k is None else k

@@ -12,8 +12,9 @@ from pg_hashindex.quality.queries import of_log
 from ._shared import (
     NO,
     echo,
+    k_option,
     note,
-    of_database,
+    of_name,
     opened,
     plot_option,
     print_json,
@@ -26,19 +27,18 @@ from ._shared import (
 
 
 @click.command()
-@click.argument("index")
 @click.option("--recall", type=float, required=True, help="Recall to reach, above 0 and at most 1.")
-@click.option("-k", "--k", type=int, default=10, show_default=True, help="Answers of a query.")
+@k_option
 @click.option("--max-ms", type=float, help="The most milliseconds that the median query may take.")
-@queries_option
+@queries_option()
 @queries_from_option
 @seed_option
 @click.option("--apply", "applied", is_flag=True, help="Store the settings in the index.")
 @plot_option("recall against time into a file")
-@of_database
+@of_name
 def tune(
     database_url: str,
-    index: str,
+    name: str,
     recall: float,
     k: int,
     max_ms: float | None,
@@ -49,18 +49,18 @@ def tune(
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the candidates and probes with which INDEX reaches a recall the fastest.
+    """Find the candidates and probes with which index NAME reaches a recall the fastest.
 
     Measures the index itself against exact search, and changes nothing without --apply. Exit code 1
     if no settings reach the recall within the time; the last line then says what to do.
     """
     if plot_file is not None:
         check_plot(plot_file)
-    with opened(database_url, index) as found:
+    with opened(database_url, name) as found:
         asked: ArrayLike = queries
         if queries_from is not None:
             asked = of_log(found, queries_from, queries, random_state)
-        with progress(f"tuning index {index}"):
+        with progress(f"tuning index {name}"):
             tuned = tuning.tune(
                 found, recall, k=k, max_ms=max_ms, queries=asked, random_state=random_state
             )
@@ -77,7 +77,7 @@ def tune(
             note(f"wrote {plot_file}")
         if applied and reached:
             tuning.apply(found, tuned)
-            note(f"searches of {index} keep {tuning.describe(tuned.best)} from now on")
+            note(f"searches of {name} keep {tuning.describe(tuned.best)} from now on")
     if not reached:
         note(f"{tuned.cause}; {tuned.remedy}")
         raise click.exceptions.Exit(NO)

@@ -39,7 +39,7 @@ def test_codes_of_a_file(on, files, own):
     assert (codes.shape, codes.dtype) == ((60, 2), np.uint8)
     refused = on(*encode, "--from", folder / "rows.npy", "--to", target, code=3)
     assert refused.stderr == f"Error: {target} is there already; give --force to replace it\n"
-    named = ("--from", folder / "rows.mat", "--vectors", "other", "--to", target, "--force")
+    named = ("--from", folder / "rows.mat", "--column", "other", "--to", target, "--force")
     said = on(*encode, *named).stderr
     assert said.endswith(f"wrote {target}, 0 kB\n")
     assert np.array_equal(np.load(target), own.encode(X[:3]))

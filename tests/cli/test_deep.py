@@ -73,7 +73,7 @@ def test_an_inductive_model_is_encoded_in_sql(on, connection, monkeypatch):
     monkeypatch.setattr(
         "click.testing._NamedTextIOWrapper.isatty", lambda self: self.name == "<stderr>"
     )
-    options = (*TABLE, "--graph-query", TAGS, "--device", "cpu")
+    options = (*TABLE, "--graph-query", TAGS, "--param", "device=cpu")
     trained = on(*training("bgdh", *options, "--json", hidden=[16, 8], validation=0.1))
     # The bar is on stderr alone: what is on stdout is JSON.
     stored = json.loads(trained.stdout)
@@ -175,7 +175,7 @@ def test_pairs_and_a_graph_of_another_column(on, connection):
         (("--param", "hidden=64,32"), "as a list, got '64,32'"),
         (("--param", "validation=0.9"), "a number from 0 to 0.5, got 0.9"),
         (("--param", "features=cnn-f"), "needs image_shape: height, width and channels"),
-        (("--device", "tpu9"), "device 'tpu9' cannot be used"),
+        (("--param", "device=tpu9"), "device 'tpu9' cannot be used"),
         (("--graph-query", "SELECT id, id FROM things"), "no object is joined with two rows"),
         (("--graph-query", "SELECT 5000, 1"), "a row with id = 5000, but things has none"),
         (("--graph-query", "SELECT 1, 2 WHERE false"), "no edges"),

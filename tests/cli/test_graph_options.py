@@ -54,7 +54,7 @@ def things(connection):
 
 @pytest.mark.usefixtures("things")
 def test_a_graph_of_the_table(on, connection):
-    options = ("--device", "cpu", "--json")
+    options = ("--param", "device=cpu", "--json")
     trained = on(*TRAIN, *TABLE, "--graph-query", "owners", *options)
     stored = json.loads(trained.stdout)
     graph = stored["training"]["graph"]
@@ -119,8 +119,6 @@ UNREAD = ("--table", "x", "--method", "itq-cca")
         (("--graph-query", "SELECT 999, 1"), 3, "a row with id = 999, but things has none"),
         (("--graph-query", "SELECT 1"), 3, "the graph must come in 2 columns"),
         ((*UNREAD, "--graph-query", "x"), 3, "itq-cca does not learn from a graph; those that do"),
-        ((*UNREAD, "--device", "cpu"), 2, "itq-cca does not take --device; methods that do"),
-        (("--device", "cpu", "--param", "device=cuda"), 2, "either --device or --param device="),
     ],
 )
 @pytest.mark.usefixtures("things")

@@ -48,7 +48,7 @@ def test_counts_given_by_hand_stay(on, connection, large, how):
         said = on(*CREATE, "--access", "landmarks", *given).stderr
     else:
         on(*CREATE, "--access", "landmarks", "--no-encode")
-        on("index", "configure", "i", *given, "--no-build")
+        on("index", "configure", "i", *given, "--no-encode")
         said = on("index", "encode", "i").stderr
     assert SAID.search(said).groups()[:2] == ("21", "2")
     assert counts(connection) == (21, 2)

@@ -418,7 +418,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
         milliseconds = 0.001 * probes + 0.0005 * candidates
         return Measured(
             candidates, found, milliseconds, milliseconds, NAME, "docs_v:1", "landmarks",
-            "asymmetric", probes, 10, 9, 0, found,
+            probes, 10, 9, found,
         )  # fmt: skip
 
     monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
@@ -442,8 +442,8 @@ def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
     def measure(self, index, candidates, done, *, probes):
         found = float(candidates >= usual)
         return Measured(
-            candidates, found, 0.1 * probes, 9.0, NAME, "docs_v:1", "landmarks", "asymmetric",
-            probes, 10, 9, 0, found,
+            candidates, found, 0.1 * probes, 9.0, NAME, "docs_v:1", "landmarks",
+            probes, 10, 9, found,
         )  # fmt: skip
 
     monkeypatch.setattr(Measuring, "measure", measure)
