@@ -46,8 +46,7 @@ class AsyncHashIndex(
 
     Answers and errors are those of `HashIndex`, also after a swap; `HashIndex` makes and maintains
     indexes. Several tasks may search at the same time; on one connection psycopg sends their
-    searches one after another. If Python encodes the queries of an index, it does so in another
-    thread.
+    searches one after another.
     """
 
     _run: Any = staticmethod(run_async)

@@ -3,7 +3,7 @@
 Searches use the previous access path until the new one is complete.
 """
 
-from typing import LiteralString, NamedTuple
+from typing import NamedTuple
 
 import psycopg
 
@@ -13,7 +13,6 @@ from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..db.work import claimed_work
 from ..errors import InvalidInputError
-from . import encoding
 from .access import (
     catch_up,
     configured_otherwise,
@@ -22,18 +21,12 @@ from .access import (
     waits_for_landmarks,
 )
 from .catalog import IndexRow, read_row, swap_row
-from .landmarks.building import LandmarkBuild
+from .encoding import encode_missing
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .landmarks.workers import Jobs
 
 #: The reason for `outside_transactions`.
 _WHY_OUTSIDE = "an index is encoded and built in many transactions"
-
-_PLAIN: LiteralString = """
-    SELECT hashindex._check_plain(
-        to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name)), i.column_name
-    ) FROM hashindex.index i WHERE i.name = $1
-"""
 
 
 class Rebalanced(NamedTuple):
@@ -71,24 +64,18 @@ def encode(
         # Building landmarks reads every row, and encodes it. A rebalance that was cut off has rows
         # that have their codes.
         coded_by_build = landmarks and index.landmarks is None
-        written = 0 if coded_by_build else _encode_missing(index, throttle, batch_rows)
+        written = 0 if coded_by_build else encode_missing(index, throttle, batch_rows)
         built = _build_landmarks(index, throttle, most_memory, most_jobs)
         if landmarks:
             # The build has replaced the table of codes.
             current = read_row(index.connection, index.name)
-            written += _encode_missing(current, throttle, batch_rows)
+            written += encode_missing(current, throttle, batch_rows)
         encoded = "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1"
         execute(index.connection, encoded, [index.name])
         catch_up(index)
         if previous := swap_row(index, ["previous"]):
             catch_up(previous)
     return written + built if coded_by_build else written
-
-
-def _encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
-    execute(index.connection, _PLAIN, [index.name])
-    catch_up(index)
-    return encoding.encode_missing(index, throttle, batch_rows=batch_rows)
 
 
 def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Jobs) -> int:
@@ -103,6 +90,9 @@ def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Job
         # A build that was interrupted at its very end has left the previous tables.
         drop_unused(index)
         return 0
+    # Loads SciPy.
+    from .landmarks.building import LandmarkBuild
+
     with claimed_work(index.connection, "access", index.name) as work:
         index.check_current()
         if not waits_for_landmarks(index):
@@ -128,6 +118,8 @@ def rebalance(
     tenant: str | None = None,
 ) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
+    from .landmarks.building import LandmarkBuild
+
     most_memory, most_jobs = as_bytes(memory), Jobs(jobs)
     with (
         translated_errors(index),

@@ -28,6 +28,7 @@ from psycopg import RawCursor, sql
 from ..db.batches import RowBatch, read_batch, rows_of_batch
 from ..db.progress import Progress, is_shown
 from ..db.sql_files import query
+from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import (
@@ -37,6 +38,7 @@ from ..errors import (
 )
 from ..models.codes import CodeArray, CodeArrayDumper
 from ..models.vectors import warn_of_left_out
+from .access import catch_up
 from .catalog import FIRST_MISSING, IndexRow
 
 # More rows could exceed a gigabyte, the limit of a statement's parameters.
@@ -48,6 +50,12 @@ _COUNTED_PAGES = 1000
 # Seconds without progress, because others lock rows, before we give up.
 _PATIENCE = 60.0
 
+_PLAIN: LiteralString = """
+    SELECT hashindex._check_plain(
+        to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name)), i.column_name
+    ) FROM hashindex.index i WHERE i.name = $1
+"""
+
 _ROWS = query("encoding.rows")
 
 _PAGES_OF_TABLE = query("encoding.pages_of_table")
@@ -57,24 +65,15 @@ _WRITE = query("encoding.write")
 PRUNE = query("encoding.prune")
 
 
-def encode_missing(
-    index: IndexRow,
-    throttle: Throttle,
-    *,
-    batch_rows: int | None = None,
-) -> int:
-    """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
-    with only_encoder(index, batch_rows) as work:
-        return _Encoder(index, batch_rows, throttle, work).run()
-
-
-@contextmanager
-def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[Work]:
-    """Keep other sessions from encoding an index; a second one would do the same work again."""
+def encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
+    """Encode every row without a code; see `HashIndex.encode`."""
+    execute(index.connection, _PLAIN, [index.name])
+    catch_up(index)
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
+    # A second session would do the same work again.
     with claimed_work(index.connection, "encode", index.name) as work:
-        yield work
+        return _Encoder(index, batch_rows, throttle, work).run()
 
 
 class _Progress(NamedTuple):
@@ -94,7 +93,6 @@ class _Encoder:
         self.index, self.throttle, self.work = index, throttle, work
         self.connection = index.connection
         index.check_current()
-        self.model = index.loaded_model
         self.batch_rows = rows_of_batch(index.dimension)
         if batch_rows is not None:
             self.batch_rows = min(batch_rows, _MOST_BATCH_ROWS)
@@ -190,7 +188,7 @@ class _Encoder:
                     self._query(_ROWS, comparison=sql.SQL(comparison)),
                     [start, self.batch_rows],
                     rows=self.batch_rows,
-                    dimension=self.model.dimension,
+                    dimension=self.index.dimension,
                     table=self.index.qualified_table,
                 )
             if len(batch):
@@ -208,13 +206,13 @@ class _Encoder:
             start, comparison = batch.ids[-1], ">"
 
     def _leave_out_large(self, batch: RowBatch) -> RowBatch:
-        _, taken = self.model.project_taken(batch.vectors)
+        _, taken = self.index.loaded_model.project_taken(batch.vectors)
         self._left_out |= dict.fromkeys(batch.select(~taken).ids)
         return batch.select(taken)
 
     def _write(self, batch: RowBatch) -> int:
         """Compute and write the codes of a batch; return how many were written."""
-        codes = CodeArray(self.model.encode(batch.vectors), self.model.n_bits)
+        codes = CodeArray(self.index.loaded_model.encode(batch.vectors), self.index.n_bits)
         with self._transaction():
             written: int = self._execute(_WRITE, [batch.ids, codes]).rowcount
             if not written:

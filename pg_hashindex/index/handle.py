@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 from psycopg.types.json import Jsonb
 
@@ -12,6 +12,7 @@ from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
 from ..errors import InvalidInputError
+from . import build
 from .catalog import (
     IndexRow,
     IndexSummary,
@@ -22,9 +23,6 @@ from .catalog import (
 )
 from .options import IndexOptions, checked_options, options_changed_by
 from .search import Hit, HybridHit, Searches
-
-if TYPE_CHECKING:
-    from .build import Rebalanced
 
 
 class HashIndex(Searches[list[Hit], list[HybridHit]]):
@@ -212,9 +210,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             If others keep rows locked for a minute; or if the index was meanwhile dropped, made
             again, or configured otherwise while its access path was built.
         """
-        # Load SciPy, which k-means needs, before searches have to wait.
-        from . import build
-
         return build.encode(
             self.row,
             batch_rows=batch_rows,
@@ -264,7 +259,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
     def rebalance(
         self, *, memory: str | int = "1GB", jobs: int | None = None, tenant: Any = None
-    ) -> Rebalanced:
+    ) -> build.Rebalanced:
         """Build the landmarks again, as many as the table now calls for, and put codes in order.
 
         Searches and writers do not wait; searches use the old landmarks meanwhile.
@@ -291,8 +286,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         DatabaseStateError
             If the index was dropped or recreated meanwhile.
         """
-        from . import build
-
         named = None if tenant is None else str(tenant)
         return build.rebalance(self.row, memory=memory, jobs=jobs, tenant=named)
 

@@ -83,12 +83,6 @@ class SearchOptions(TypedDict, total=False):
     tenant: Any
 
 
-class WithinOptions(TypedDict, total=False):
-    """The arguments of a search within a radius beside its query; see `HashIndex.within`."""
-
-    tenant: Any
-
-
 class HybridOptions(TypedDict, total=False):
     """The arguments of a search by vector and words; see `HashIndex.hybrid`."""
 
@@ -417,9 +411,7 @@ class Searches(Generic[Hits, HybridHits]):
         asked = Search(like=True, row_id=row_id, k=k, **options)
         return self._run(self.connection, self._search_steps(asked))
 
-    def within(
-        self, query: ArrayLike | Vector, radius: int, **options: Unpack[WithinOptions]
-    ) -> Hits:
+    def within(self, query: ArrayLike | Vector, radius: int, *, tenant: Any = _NOT_GIVEN) -> Hits:
         """Find every row whose code differs from the query's in no more than radius bits.
 
         Compares all codes.
@@ -445,10 +437,10 @@ class Searches(Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        asked = Within(query=query, radius=radius, **options)
+        asked = Within(query=query, radius=radius, tenant=tenant)
         return self._run(self.connection, self._search_steps(asked))
 
-    def within_like(self, row_id: Any, radius: int, **options: Unpack[WithinOptions]) -> Hits:
+    def within_like(self, row_id: Any, radius: int, *, tenant: Any = _NOT_GIVEN) -> Hits:
         """Find every row whose code is within a radius of another row's, which is left out itself.
 
         Parameters
@@ -465,7 +457,7 @@ class Searches(Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        asked = Within(like=True, row_id=row_id, radius=radius, **options)
+        asked = Within(like=True, row_id=row_id, radius=radius, tenant=tenant)
         return self._run(self.connection, self._search_steps(asked))
 
     def hybrid(

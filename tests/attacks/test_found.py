@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from fixtures.attackers import TELLING, telling
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed
+from fixtures.landmarks import train_landmarks
 from fixtures.outdated import leave_extension
 from fixtures.roles import denied
 from pgvector import Vector
@@ -19,7 +20,6 @@ from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import AGH, LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import train_landmarks
 from pg_hashindex.quality.evaluate import evaluate
 
 

@@ -12,6 +12,7 @@ from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
+from pg_hashindex.db.work import claimed_work
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
@@ -202,7 +203,7 @@ def test_a_row_that_comes_while_its_old_code_is_deleted(connection, items, model
 def test_one_encoder_at_a_time(unencoded, url):
     with (
         connect(url) as session,
-        encoding.only_encoder(HashIndex.open(session, "items_idx").row, None),
+        claimed_work(session, "encode", "items_idx"),
     ):
         with pytest.raises(InUseError, match="being encoded by another session"):
             unencoded.encode()

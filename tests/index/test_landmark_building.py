@@ -25,7 +25,8 @@ from pg_hashindex.errors import (
     RowsLeftOutWarning,
 )
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import Landmarks, building, reading
+from pg_hashindex.index.landmarks import building, reading
+from pg_hashindex.index.landmarks.assignment import Landmarks
 from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
 

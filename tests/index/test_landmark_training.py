@@ -4,21 +4,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from fixtures.landmarks import train_landmarks
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers.numerics.rows import row_slices
-from pg_hashindex.index.landmarks import (
-    Landmarks,
-    ListSums,
-    landmark_count,
-    train_landmarks,
-    training_rows,
-)
+from pg_hashindex.index.landmarks.assignment import Landmarks, ListSums
 from pg_hashindex.index.landmarks.groups import LandmarkGroups, _least, put_in_groups
 from pg_hashindex.index.landmarks.memory import bytes_of_build
 from pg_hashindex.index.landmarks.space import Space, reducing_basis
 from pg_hashindex.index.landmarks.tenants import train_within
-from pg_hashindex.index.landmarks.training import Round, train_by_blocks
+from pg_hashindex.index.landmarks.training import (
+    Round,
+    landmark_count,
+    train_by_blocks,
+    training_rows,
+)
 
 
 def unit(X):
@@ -429,15 +429,6 @@ def test_memory_does_not_grow_with_the_rows(rows):
 
 
 def test_refuses_unusable_input(rows):
-    for arguments, said in (
-        ((rows[:0], 3), "no rows"),
-        ((rows[:5], 0), "n_landmarks must be 1 or more, got 0"),
-        ((np.full((3, 2), np.nan), 3), "must be finite"),
-    ):
-        with pytest.raises(InvalidInputError, match=said):
-            train_landmarks(*arguments, spherical=False)
-    with pytest.raises(InvalidInputError, match="rounds must be 1 or more, got 0"):
-        train_landmarks(rows[:5], 2, spherical=False, rounds=0)
     with pytest.raises(InvalidInputError, match="no landmarks"):
         Landmarks(rows[:0])
     landmarks = Landmarks(rows[:5])

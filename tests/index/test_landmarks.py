@@ -10,7 +10,7 @@ from fixtures.landmarks import assert_listed
 from pgvector import Vector
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.landmarks import Landmarks
+from pg_hashindex.index.landmarks.assignment import Landmarks
 
 items_table = sa.Table(
     "items",

@@ -10,7 +10,7 @@ from fixtures.checks import assert_fresh
 from fixtures.work import seen
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.work import Work, list_work
+from pg_hashindex.db.work import Work, claimed_work, list_work
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
@@ -66,9 +66,9 @@ def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, monkey
     monkeypatch.setattr(Work, "expect", kept)
     waiting = IndexRow.waiting
 
-    def counted(row, *, codes=None, share=1):
+    def counted(row, *, share=1):
         assert share < 1, "the whole table was read"
-        return waiting(row, codes=codes, share=share)
+        return waiting(row, share=share)
 
     monkeypatch.setattr(IndexRow, "waiting", counted)
     # The table has some 200 pages; the deviation of the estimate is about a tenth.
@@ -107,7 +107,7 @@ def test_a_batch_that_fails(bare, other):
 
 def test_a_repeated_run_does_nothing(bare, other):
     """It is refused: the first one runs, and is not taken over."""
-    with encoding.only_encoder(bare.row, None):
+    with claimed_work(bare.connection, "encode", "items_idx"):
         with pytest.raises(InUseError, match="being encoded by another session"):
             HashIndex.open(other, "items_idx").encode()
         assert seen(other) == [("encode", "items_idx", True)]

@@ -37,7 +37,7 @@ from ...models.vectors import are_trainable
 from ..access import catch_up, configured_otherwise, drop_unused
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListSums
-from .memory import refuse_too_little
+from .memory import bytes_of_build
 from .reading import Heap, MovedError, TableReader
 from .space import in_threads, row_lengths, unit_rows
 from .table_blocks import (
@@ -197,7 +197,7 @@ class LandmarkBuild(TableReader):
 
         def draw(number: int) -> Iterator[TenantRows]:
             part = by_place(TRAINED_SHARE, _SEED + number)
-            return _trainable(self._blocks_of_tenant(query + part))
+            return _trainable(self._blocks(query + part, self._block_rows))
 
         centres = self._trained_within(draw, [tenant], [wanted])
         after = len(centres)
@@ -214,7 +214,7 @@ class LandmarkBuild(TableReader):
             landmarks = TenantLandmarks(points, self._tenants.starts)
             keys: list[str] = []
             lists: list[int] = []
-            for block in self._blocks_of_tenant(query):
+            for block in self._blocks(query, self._block_rows):
                 assert block.tenants is not None  # noqa: S101
                 block_points = self._points(block.vectors)
                 places = landmarks.assign(block_points, block.tenants)
@@ -347,10 +347,18 @@ class LandmarkBuild(TableReader):
         )  # fmt: skip
 
     def _refuse_too_little(self, n_landmarks: int) -> None:
-        refuse_too_little(
-            self._memory, n_landmarks, self.index.dimension, self._compared,
-            spherical=self._spherical,
-        )  # fmt: skip
+        """Refuse memory that does not hold what one process takes."""
+        if self._memory < (least := self._bytes(n_landmarks)):
+            raise InvalidInputError(
+                f"{n_landmarks} landmarks of {self.index.dimension} dimensions are not built in "
+                f"{self._memory >> 20}MB of memory; the least is --memory {least >> 20}MB"
+            )
+
+    def _bytes(self, n_landmarks: int) -> int:
+        """Return the memory that a process takes."""
+        return bytes_of_build(
+            n_landmarks, self.index.dimension, self._compared, spherical=self._spherical
+        )
 
     def _train_within(self) -> Centres:
         """Train landmarks within large tenants."""
@@ -496,10 +504,7 @@ class LandmarkBuild(TableReader):
             ).fetchone()
             jobs = 1
             if not (self.throttle.limits or hides_rows):
-                jobs = self._jobs.count(
-                    rows, self._memory, n_landmarks, self.index.dimension, self._compared,
-                    spherical=self._spherical,
-                )  # fmt: skip
+                jobs = self._jobs.count(rows, self._memory, self._bytes(n_landmarks))
             self._workers = self._open.enter_context(Workers(self.index, jobs))
         return self._workers
 

@@ -32,16 +32,3 @@ def bytes_of_build(n_landmarks: int, dimension: int, compared: int, *, spherical
     sums = (2 if spherical else 4) * dimension
     each = _NUMBERS + 4 * min(dimension, _COMPARED) + max(sums, 2 * compared)
     return -(-(_BLOCKS + n_landmarks * each) // _UNITS["MB"]) * _UNITS["MB"]
-
-
-def refuse_too_little(
-    memory: int, n_landmarks: int, dimension: int, compared: int, *, spherical: bool
-) -> None:
-    """Refuse memory that does not hold what one process takes; see `bytes_of_build`."""
-    least = bytes_of_build(n_landmarks, dimension, compared, spherical=spherical)
-    if memory < least:
-        raise InvalidInputError(
-            f"{n_landmarks} landmarks of {dimension} dimensions are not built in "
-            f"{memory // _UNITS['MB']}MB of memory; the least is --memory "
-            f"{least // _UNITS['MB']}MB"
-        )

@@ -4,6 +4,7 @@ Each block is read in a transaction of its own, so no statement relies on an ord
 chooses, and none keeps VACUUM from its work for long. The rows of a block have no order.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Any, LiteralString, NamedTuple
 
@@ -16,7 +17,7 @@ from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...errors import InvalidInputError
 from ..catalog import IndexRow
-from .table_blocks import Block, WrongDimensionError, read_block, read_blocks
+from .table_blocks import Block, WrongDimensionError, read_blocks
 
 # The most rows and numbers of a block: 8 MB of vectors.
 _BLOCK_VALUES = 2_000_000
@@ -124,7 +125,8 @@ class TableReader:
                     part=part,
                     most=sql.Literal(most + 1),
                 )
-                block = self._read(query)
+                # One block, however many rows there are.
+                (block,) = self._blocks(query, sys.maxsize, self._key_columns)
                 if len(block) <= most:
                     break
                 end = first + max(1, (end - first) // 2)
@@ -148,23 +150,17 @@ class TableReader:
         """Return how many pages hold the rows of a block, if these hold this number of rows."""
         return max(1, min(pages * self._block_rows // max(1, rows), _MOST_PAGES))
 
-    def _blocks_of_tenant(self, query: sql.Composable) -> Iterator[Block]:
+    def _blocks(
+        self, query: sql.Composable, most_rows: int, key_columns: int = 1
+    ) -> Iterator[Block]:
         try:
             yield from read_blocks(
-                self.connection, query, self._block_rows,
-                dimension=self.index.dimension, has_tenants=True,
-            )  # fmt: skip
-        except WrongDimensionError:
-            raise self._wrong_dimension() from None
-
-    def _read(self, query: sql.Composable) -> Block:
-        try:
-            return read_block(
                 self.connection,
                 query,
+                most_rows,
                 dimension=self.index.dimension,
                 has_tenants=self._has_tenants,
-                key_columns=self._key_columns,
+                key_columns=key_columns,
             )
         except WrongDimensionError:
             raise self._wrong_dimension() from None

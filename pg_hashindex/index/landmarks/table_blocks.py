@@ -5,7 +5,6 @@ block are equally long, as with keys of numbers or uuids, NumPy reads and writes
 array.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -64,31 +63,6 @@ class Block:
         return Block(kept, self.vectors[wanted], tenants)
 
 
-def read_block(
-    connection: Connection,
-    query: sql.Composable,
-    *,
-    dimension: int,
-    has_tenants: bool = False,
-    key_columns: int = 1,
-) -> Block:
-    """Read a query of key and vector or halfvec.
-
-    The number of the tenant, an integer, comes before the vector where there are tenants. None of
-    them is NULL, and the query has no parameters. A vector of another dimension raises
-    `WrongDimensionError`.
-    """
-    (block,) = read_blocks(
-        connection,
-        query,
-        sys.maxsize,
-        dimension=dimension,
-        has_tenants=has_tenants,
-        key_columns=key_columns,
-    )
-    return block
-
-
 def read_blocks(
     connection: Connection,
     query: sql.Composable,
@@ -98,7 +72,12 @@ def read_blocks(
     has_tenants: bool = False,
     key_columns: int = 1,
 ) -> Iterator[Block]:
-    """Read a query as `read_block` does, block by block; the last one may be empty."""
+    """Read a query of key and vector or halfvec, block by block; the last one may be empty.
+
+    The number of the tenant, an integer, comes before the vector where there are tenants. None of
+    them is NULL, and the query has no parameters. A vector of another dimension raises
+    `WrongDimensionError`.
+    """
     copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
     tenant_part = _LENGTH_BYTES + _TENANT_BYTES if has_tenants else 0
     rows: list[bytes] = []

@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ...errors import InvalidInputError
 from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
-from ...models.vectors import as_rows
-from .assignment import LEAST_ROWS, MAX_FLAT, ListSums
+from .assignment import MAX_FLAT, ListSums
 from .groups import LandmarkGroups, put_in_groups, reorder
 from .space import Space, in_threads, moderate_rows, row_lengths
 
@@ -48,46 +46,6 @@ def landmark_count(n_rows: int) -> int:
 def training_rows(n_landmarks: int) -> int:
     """Return how many rows a round of training this number of landmarks reads: 9 for each."""
     return _ROWS_PER_LANDMARK * n_landmarks
-
-
-def train_landmarks(
-    rows: ArrayLike,
-    n_landmarks: int,
-    *,
-    spherical: bool,
-    random_state: int | None = None,
-    rounds: int = _ROUNDS,
-    on_round: Callable[[int, int], None] | None = None,
-) -> NDArray[np.float32]:
-    """Train landmarks on rows (n, d) in memory; see `train_by_blocks`.
-
-    Returns float32 (m, d), n_landmarks or less if there are fewer distinct rows or landmarks are
-    dropped; if no three rows have a mean, the only landmark is the first axis.
-    """
-    X = as_rows(rows).astype(np.float32, copy=False)
-    for name, value in (("n_landmarks", n_landmarks), ("rounds", rounds)):
-        if value < 1:
-            raise InvalidInputError(f"{name} must be 1 or more, got {value}")
-    if not len(X):
-        raise InvalidInputError("there are no rows to train landmarks on")
-    seed = int(np.random.default_rng(random_state).integers(2**31))
-
-    def draw(n_rows: int, number: int) -> Iterator[NDArray[np.float32]]:
-        order = np.random.default_rng([seed, number]).permutation(len(X))[:n_rows]
-        for part in row_slices(len(order), _BLOCK_ROWS):
-            yield X[order[part]]
-
-    def read(round_: Round, number: int) -> None:
-        for part in row_slices(len(X), _BLOCK_ROWS):
-            round_.add(X[part])
-
-    # With fewer than three rows for each, most landmarks would be dropped.
-    most = max(1, len(X) // LEAST_ROWS)
-    trained = train_by_blocks(
-        draw, read, min(n_landmarks, most), X.shape[1], spherical=spherical, seed=seed,
-        rounds=rounds, on_round=on_round,
-    )  # fmt: skip
-    return np.eye(1, X.shape[1], dtype=np.float32) if trained is None else trained[:]
 
 
 #: Which landmarks: a slice, or numbers.

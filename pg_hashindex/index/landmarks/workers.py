@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from ...db.statements import one_row
 from ...errors import FewerJobsWarning, InvalidInputError
 from ..catalog import IndexRow
-from .memory import bytes_of_build
 
 #: The most processes of a build, and those that it takes unless the caller says otherwise.
 MOST_JOBS, USUAL_JOBS = 64, 4
@@ -77,18 +76,8 @@ class Jobs:
         if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= MOST_JOBS:
             raise InvalidInputError(f"jobs must be 1 to {MOST_JOBS}, got {wanted!r}")
 
-    def count(
-        self,
-        rows: int,
-        memory: int,
-        n_landmarks: int,
-        dimension: int,
-        compared: int,
-        *,
-        spherical: bool,
-    ) -> int:
-        """Return the number for a table; ``memory`` is for all processes together."""
-        each = bytes_of_build(n_landmarks, dimension, compared, spherical=spherical)
+    def count(self, rows: int, memory: int, each: int) -> int:
+        """Return the number for a table; each takes bytes of the ``memory`` of all together."""
         held = max(1, memory // each)
         if self.wanted is None:
             usual = 1 if rows < _FEW_ROWS else min(USUAL_JOBS, _cores())
