@@ -159,7 +159,6 @@ class IndexRow:
     building: Access | None
     candidates: int
     probes: int | None
-    trained_rows: int | None
     storage: str
     triggers: str
     swap_of: str | None

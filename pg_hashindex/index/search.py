@@ -137,8 +137,9 @@ class _Question:
         *key, vector = found[0]
         return replace(self, query=as_vector(vector), key=row.key.read(key))
 
-    def _others(self, hits: list[Hit]) -> list[Hit]:
-        """Leave out the row that is searched for itself; its key may be NaN."""
+    def _hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
+        """Read the answers, without the row that is searched for itself; its key may be NaN."""
+        hits = (Hit(row.key.read(values[:-1]), values[-1]) for values in found)
         return [hit for hit in hits if not self.like or str(hit.id) != str(self.key)]
 
 
@@ -204,8 +205,7 @@ class Search(_Question):
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
-        hits = _hits(row, found)
-        return self._others(hits)[: self.k]
+        return self._hits(row, found)[: self.k]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,16 +227,18 @@ class Within(_Question):
                 f"radius is {bits}; it must be 0 to {row.n_bits}, the bits of a code"
             )
         params: list[Any] = [vector, bits]
-        call = sql.SQL("hashindex.{}($1, $2").format(sql.Identifier(f"within_{row.name}"))
+        within = ""
         if (tenant := _tenant_text(row, self.tenant)) is not None:
             params.append(tenant)
-            call += sql.SQL(f", tenant => ${len(params)}::text::{row.tenant_type}")
-        call += sql.SQL(")")
+            within = f", tenant => $3::text::{row.tenant_type}"
+        call = sql.SQL("hashindex.{}($1, $2{})").format(
+            sql.Identifier(f"within_{row.name}"), sql.SQL(within)
+        )
         return _answers(row, call), params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
-        return self._others(_hits(row, found))
+        return self._hits(row, found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,12 +304,6 @@ def _answers(row: IndexRow, call: sql.Composed) -> sql.Composed:
     return sql.SQL("SELECT {}, s.distance FROM {} s({}, distance)").format(
         row.key.shown(row.key.id_parts("s")), call, row.key.ids
     )
-
-
-def _hits(row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
-    if len(row.key_columns) == 1:
-        return [Hit(*values) for values in found]
-    return [Hit(values[:-1], values[-1]) for values in found]
 
 
 class Searches(Generic[Hits, HybridHits]):
