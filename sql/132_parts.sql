@@ -96,7 +96,7 @@ DECLARE
     );
 BEGIN
     -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
-    -- What is written through a table above it or below it fires no trigger of it. That costs 2 us: it is looked up once, by the constant.
+    -- A write through a table above or below it fires none of its triggers. That costs 2 us: it is looked up once, by the constant.
     conditions := conditions || jsonb_build_object('kept', hashindex._fill(
         $kept$(x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass({code_table_literal}))
             AND t.tgrelid = {table_literal}::regclass AND t.tgname = {trigger} AND t.tgfoid = to_regproc({sync_literal})

@@ -22,7 +22,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN format(
-        'pg-hashindex model functions %s; CREATE INDEX ON %s USING hnsw ((hashindex.%I(%I)::bit(%s)) bit_hamming_ops);',
+        'pg-hashindex model functions %s; CREATE INDEX ON %s USING hnsw ((hashindex.%I(%I)::bit(%s)) {ext}.bit_hamming_ops);',
         hashindex._shell_word(format('%s:%s', used.name, used.version)), base, hashindex._function_name(used, 'code'), column_name, used.n_bits
     );
 END

@@ -37,7 +37,7 @@ def rows():
 
 @pytest.fixture(scope="session")
 def url(cluster, rows):
-    """Of a database with a model of the rows."""
+    """A database with a model of the rows."""
     with connect(cluster.url) as connection:
         connection.execute("DELETE FROM hashindex.model WHERE name LIKE 'citus_tests%'")
         store.save(connection, LSH(n_bits=16, random_state=3).fit(rows).to_model(MODEL))

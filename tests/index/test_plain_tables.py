@@ -17,7 +17,7 @@ from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 
 DOCS = "(id bigint PRIMARY KEY, embedding vector(8))"
-#: Tables of which docs is one, and what is said of it.
+#: How docs is related to other tables, and the refusal.
 RELATED = {
     "partitioned": (
         f"CREATE TABLE docs {DOCS} PARTITION BY HASH (id)",
@@ -67,8 +67,8 @@ def test_the_command_says_so_in_one_line(on, connection, model):
     assert said.strip().endswith(ADVICE)
 
 
-#: What makes docs another table's part or parent, a write that none of its triggers sees, what
-#: check says, and the undoing.
+#: Statements that make docs another table's part or parent, a write that none of its triggers
+#: sees, what check says, and the undoing.
 BECOMES = {
     "attached": (
         f"CREATE TABLE parts {DOCS} PARTITION BY RANGE (id);"
@@ -163,7 +163,7 @@ def test_codes_are_of_a_table_s_own_rows(connection, docs):
     for level in ("READ COMMITTED", "REPEATABLE READ"):
         with connection.transaction():
             connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
-            # Of both tables.
+            # Rows of both tables.
             connection.execute("UPDATE docs SET embedding = embedding + embedding WHERE id < 50")
             connection.execute("UPDATE docs SET id = id + 2000 WHERE id BETWEEN 60 AND 70")
             connection.execute("DELETE FROM ONLY docs WHERE id BETWEEN 80 AND 90")

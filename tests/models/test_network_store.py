@@ -170,7 +170,7 @@ def test_sql_refuses_to_evaluate_it(connection, known_model):
                     f"SELECT hashindex.{call}".encode(), {"model": model, "v": "[1,2,3,4,5,6,7,8]"}
                 )
             hint = str(caught.value.diag.message_hint)
-            assert "pg-hashindex index encode" in hint
+            assert "pg-hashindex model encode" in hint
             assert "Model.encode in Python" in hint
     for function in ("project_with", "encode_with"):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="no layers to evaluate"):
