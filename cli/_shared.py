@@ -283,7 +283,7 @@ fail_under_option = click.option(
     "--fail-under",
     type=Share(),
     metavar="RECALL",
-    help="Exit code 1 if recall with the current settings is below this, also under a filter.",
+    help="Exit code 1 if recall with the current settings is below this.",
 )
 
 
@@ -466,18 +466,18 @@ def refuse_columns(connection: "Connection", table: str, names: Sequence[str], o
 def _noting_rows_left_out() -> Iterator[None]:
     """Show warnings of rows and jobs that were left out as notes, each text once."""
     shown, said = warnings.showwarning, set[str]()
+    noted = (RowsLeftOutWarning, FewerJobsWarning, SlowWritesWarning)
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if not issubclass(category, RowsLeftOutWarning | FewerJobsWarning | SlowWritesWarning):
+        if not issubclass(category, noted):
             shown(message, category, *rest, **more)
         elif str(message) not in said:
             said.add(str(message))
             note(f"warning: {message}")
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", RowsLeftOutWarning)
-        warnings.simplefilter("always", FewerJobsWarning)
-        warnings.simplefilter("always", SlowWritesWarning)
+        for kind in noted:
+            warnings.simplefilter("always", kind)
         warnings.showwarning = show
         yield
 

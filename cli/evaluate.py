@@ -139,7 +139,7 @@ def _note(index: IndexRow, result: Evaluation) -> None:
 
 def _print_history(points: Sequence[HistoryPoint], as_json: bool) -> None:
     if as_json:
-        print_json([point.as_dict() for point in points])
+        print_json([asdict(point) for point in points])
         return
     if not points:
         note("nothing is saved yet; evaluate with --save")

@@ -21,7 +21,7 @@ from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.quality.advice import of_training
 from pg_hashindex.quality.doctor_catalog import metric_of_column
-from pg_hashindex.quality.systems import GRAPH, of_model
+from pg_hashindex.quality.systems import of_model
 from pg_hashindex.training import METHOD, RowCodes, hasher_for, train
 from pg_hashindex.training.array_files import SUFFIXES, ArrayFile
 from pg_hashindex.training.files import load_sample
@@ -373,9 +373,7 @@ def make_functions(
         created, query = [], []
         if table is not None and column is not None:
             system = of_model(connection, made, table, column)
-            created = [
-                f"{one.as_string()};" for one in system.create(options=GRAPH, concurrently=True)
-            ]
+            created = system.graph_example()
             query = [system.example(10, system.setting(_CANDIDATES))]
     if as_json:
         found = {"code": made.code, "bits": made.model.n_bits}

@@ -116,7 +116,7 @@ def quickstart(
         chosen = kind or "index"
         if kind is None and index is None:
             bits = steps.graph_bits(found.table.dimension)
-            asked = {"--as": kind == "index", "--tenant": tenant, "--writes": writes}
+            asked = {"--tenant": tenant, "--writes": writes}
             needs = [option for option, value in asked.items() if value]
             chosen, why = advice.choose(found, bits, model, needs)
         steps.refuse_rights(connection, found, key, chosen)

@@ -20,7 +20,7 @@ from .doctor_catalog import usual_metric
 from .doctor_findings import Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
 from .measuring import Measured
 from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
-from .systems import GRAPH, Signs, VectorColumn
+from .systems import Signs, VectorColumn
 
 #: Quickstart makes a function of a model in pgvector's HNSW, or an index of pg_hashindex.
 Kind = Literal["function", "index"]
@@ -172,9 +172,10 @@ def _codes(found: Diagnosis, why: str) -> Advice:
     ):
         return _index(found, why)
     if signs is not None and (-signs.recall, signs.candidates) <= (-graph.recall, graph.candidates):
+        size = hnsw_bytes(found.table.rows, "bit", found.table.dimension)
         return Advice(
             "signs",
-            f"Take an HNSW of signs, about {_signs_size(found)}, since {why}: {_holds(signs)}.",
+            f"Take an HNSW of signs, about {megabytes(size)}, since {why}: {_holds(signs)}.",
             _statements(found, signs),
         )
     return Advice(
@@ -217,10 +218,6 @@ def _fit(found: Diagnosis, code: str) -> CodeFit | None:
     return next((fit for fit in found.codes if fit.code == code), None)
 
 
-def _signs_size(found: Diagnosis) -> str:
-    return megabytes(hnsw_bytes(found.table.rows, "bit", found.table.dimension))
-
-
 def _statements(found: Diagnosis, signs: CodeFit) -> tuple[str, ...]:
     """Return the SQL that makes an HNSW of signs, and the query."""
     table = found.table
@@ -233,8 +230,7 @@ def _statements(found: Diagnosis, signs: CodeFit) -> tuple[str, ...]:
     )  # fmt: skip
     system = Signs(of, found.metric, table.dimension)
     query = system.example(found.k, system.setting(max(signs.candidates, found.k)))
-    created = (f"{one.as_string()};" for one in system.create(options=GRAPH, concurrently=True))
-    return (*created, *query.splitlines())
+    return (*system.graph_example(), *query.splitlines())
 
 
 def _filters(found: Diagnosis, goal: float) -> Iterator[Advice]:

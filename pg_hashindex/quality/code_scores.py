@@ -41,8 +41,7 @@ def score_codes(
     queries
         The most queries; never more than a tenth of the rows.
     rows
-        The most rows to draw; with labels, of rows that have one. If the model knows only its
-        training rows, other rows are left out.
+        The most rows to draw; with labels, of rows that have one.
     random_state
         The seed of both draws.
 

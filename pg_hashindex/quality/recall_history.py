@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
@@ -45,10 +44,6 @@ class HistoryPoint:
     recall: float
     p50_ms: float
     p95_ms: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields."""
-        return asdict(self)
 
 
 def obstacle(index: HasRow) -> str | None:

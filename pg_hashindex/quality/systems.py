@@ -234,6 +234,11 @@ class Vectors(System):
         )
         return [statement]
 
+    def graph_example(self) -> list[str]:
+        """Return the statements that make it beside writers, for people to read."""
+        made = self.create(options=GRAPH, concurrently=True)
+        return [f"{one.as_string()};" for one in made]
+
     def setting(self, value: int, *, iterative: bool = False) -> Setting:
         """Return the setting with a value of ``hnsw.ef_search`` or ``ivfflat.probes``."""
         session: dict[str, int | str] = {f"{self.method}.{PARAMETERS[self.method]}": value}
