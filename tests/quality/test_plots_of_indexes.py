@@ -28,7 +28,7 @@ def lines(panel):
 
 def tuned(name):
     points = [
-        Measured(count, recall, ms, ms, name, "m:1", "scan", "hamming", None, 10, 30, 0, recall)
+        Measured(count, recall, ms, ms, name, "m:1", "scan", None, 10, 30, recall)
         for count, recall, ms in ((20, 0.8, 1.0), (50, 0.96, 2.0), (100, 0.95, 3.0))
     ]
     return Tuned(name, 0.95, 10, None, points, points[0], points[1], None, None, 9.0, 9.5)
@@ -38,7 +38,7 @@ def history(*points):
     start = datetime(2026, 11, 1, tzinfo=UTC)
     return [
         HistoryPoint(
-            start + timedelta(days=day), seed, 30, model, "scan", "hamming", 200, None, 10, recall,
+            start + timedelta(days=day), seed, 30, model, "scan", 200, None, 10, recall,
             1.0, 2.0,
         )
         for day, seed, model, recall in points

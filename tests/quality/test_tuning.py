@@ -172,7 +172,7 @@ def given(monkeypatch):
             return Measured(
                 candidates, float(recall(probes, candidates)),
                 float(milliseconds(probes, candidates)), 99.0, index.name, index.model_name,
-                index.access, probes, self.k, len(self.asked), 0,
+                index.access, probes, self.k, len(self.asked),
                 float(recall(probes, candidates)),
             )  # fmt: skip
 
