@@ -47,26 +47,6 @@ BEGIN
 END
 $$;
 
--- The checksum of a model. Model.checksum of pg_hashindex/models/model.py does the same; float4 in the order of little-endian machines.
-CREATE OR REPLACE FUNCTION hashindex._checksum_of(layers hashindex.layer[], cut_values real[]) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    shift {ext}.vector := layers[cardinality(layers)].bias;
-    dimension integer := {ext}.vector_dims(shift);
-BEGIN
-    RETURN encode(sha256(string_agg(convert_to(p.word, 'UTF8') || decode(
-        regexp_replace(encode(substr({ext}.vector_send(p.numbers), 5), 'hex'), '(..)(..)(..)(..)', '\4\3\2\1', 'g'), 'hex'
-    ), '' ORDER BY p.place)), 'hex')
-    FROM (VALUES
-        (1, format('%s%s|shift|None(%s,)', dimension, CASE WHEN cardinality(layers) > 1 THEN '|normalize|None' END, dimension), shift),
-        (2, '|cuts', nullif(cut_values, '{0}')::{ext}.vector)
-    ) p(place, word, numbers)
-    WHERE p.numbers IS NOT NULL;
-END
-$$;
-
 -- The profile of a model, and the figures of its training. Profile.of of pg_hashindex/models/profiles.py does the same, of 5,000 rows, or
 -- of fewer if codes are long.
 CREATE OR REPLACE FUNCTION hashindex._profile_of(layers hashindex.layer[], rows {ext}.vector[], cut_values real[], OUT profile jsonb, OUT training jsonb)
@@ -223,7 +203,14 @@ BEGIN
         jsonb_build_object('n_bits', dimension, 'random_state', seed, 'normalize', CASE WHEN metric = 'cosine' THEN 'l2' END)
         || CASE method WHEN 'sign' THEN '{"center": "mean"}' ELSE '{}' END::jsonb,
         training || jsonb_build_object('seconds', round(extract(epoch FROM clock_timestamp() - started), 3)),
-        hashindex._checksum_of(layers, cut_values), profile, layers
+        -- As Model.checksum of pg_hashindex/models/model.py; float4 in the order of little-endian machines.
+        (SELECT encode(sha256(string_agg(convert_to(p.word, 'UTF8') || decode(
+             regexp_replace(encode(substr({ext}.vector_send(p.numbers), 5), 'hex'), '(..)(..)(..)(..)', '\4\3\2\1', 'g'), 'hex'
+         ), '' ORDER BY p.place)), 'hex')
+         FROM (VALUES
+             (1, format('%s%s|shift|None(%s,)', dimension, CASE metric WHEN 'cosine' THEN '|normalize|None' END, dimension), layers[cardinality(layers)].bias),
+             (2, '|cuts', nullif(cut_values, '{0}')::{ext}.vector)
+         ) p(place, word, numbers) WHERE p.numbers IS NOT NULL), profile, layers
     FROM hashindex.model m WHERE m.name = name
     RETURNING model.version INTO version;
     RETURN format('%s:%s', name, version);

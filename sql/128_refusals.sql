@@ -42,8 +42,9 @@ BEGIN
 END
 $$;
 
--- Raises an error unless the transaction sees an index's codes and they are kept fresh by triggers of its table.
-CREATE OR REPLACE FUNCTION hashindex._require_codes(index_name text, table_name text, seen boolean, kept boolean) RETURNS void
+-- Raises an error unless the transaction sees an index's codes, they are kept fresh by triggers of its table, and hide no rows that the table
+-- lets the caller read.
+CREATE OR REPLACE FUNCTION hashindex._require_codes(index_name text, table_name text, seen boolean, kept boolean, codes text) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -57,6 +58,9 @@ BEGIN
     ELSIF NOT kept THEN
         RAISE EXCEPTION 'table % is not the one that index "%" has codes of: it may have been dropped and recreated, or restored', table_name, index_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index check %s', index_name);
+    ELSIF row_security_active(to_regclass(codes)) AND hashindex._rows_are_hidden(table_name, codes) THEN
+        RAISE EXCEPTION 'the codes of index "%" do not follow the policies of % as they are now', index_name, table_name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('As the administrator, run: pg-hashindex index grant %s ROLE', index_name);
     END IF;
 END
 $$;

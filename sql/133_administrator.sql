@@ -28,22 +28,16 @@ BEGIN
 END
 $$;
 
--- Privileges of an access list, with the names of roles; SQL reads the name public as PUBLIC.
-CREATE OR REPLACE FUNCTION hashindex._grants_in(rights aclitem[]) RETURNS TABLE (grantee oid, role text, privilege text)
-LANGUAGE sql STABLE PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT x.grantee, CASE x.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(x.grantee)::text END, x.privilege_type FROM aclexplode(rights) x;
-END;
-
--- Privileges that roles hold on a table or on one of its columns, those of its owner included.
+-- Privileges that roles hold on a table or on one of its columns, those of its owner included; SQL reads the name public as PUBLIC.
 CREATE OR REPLACE FUNCTION hashindex._grants_on(relation oid) RETURNS TABLE (grantee oid, role text, privilege text, column_name name)
 LANGUAGE sql STABLE PARALLEL UNSAFE
 BEGIN ATOMIC
-    SELECT g.grantee, g.role, g.privilege, NULL::name
-    FROM pg_class c CROSS JOIN hashindex._grants_in(coalesce(c.relacl, acldefault('r', c.relowner))) g WHERE c.oid = relation
-    UNION ALL
-    SELECT g.grantee, g.role, g.privilege, a.attname
-    FROM pg_attribute a CROSS JOIN hashindex._grants_in(a.attacl) g WHERE a.attrelid = relation;
+    SELECT x.grantee, CASE x.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(x.grantee)::text END, x.privilege_type, o.column_name
+    FROM (
+        SELECT coalesce(c.relacl, acldefault('r', c.relowner)) AS rights, NULL::name AS column_name FROM pg_class c WHERE c.oid = relation
+        UNION ALL
+        SELECT a.attacl, a.attname FROM pg_attribute a WHERE a.attrelid = relation
+    ) o CROSS JOIN aclexplode(o.rights) x;
 END;
 
 -- Whether row security of a table hides rows from the administrator.

@@ -25,15 +25,17 @@ END
 $$;
 
 -- Whether the owners of a table, of its schema, and of the types of some columns have the administrator's rights: if not, no function of
--- his may name it.
-CREATE OR REPLACE FUNCTION hashindex._owners_administer(base oid, columns text[]) RETURNS boolean
+-- his may name it. With a remedy, an error if they have not.
+CREATE OR REPLACE FUNCTION hashindex._require_owner(base oid, columns text[], remedy text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    other text;
 BEGIN
     -- Most tables are plain, with keys of built-in types, and are looked up in one step.
-    RETURN EXISTS (
+    IF EXISTS (
         SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
         WHERE c.oid = base AND c.relkind = 'r' AND NOT c.relhassubclass AND pg_has_role(c.relowner, h.nspowner, 'USAGE')
@@ -42,26 +44,15 @@ BEGIN
               SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
               WHERE a.attrelid = base AND a.attname = ANY (columns) AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
           )
-    -- A snapshot may be older than the table that has the name now.
-    ) OR EXISTS (SELECT FROM pg_class c WHERE c.oid = base) AND NOT EXISTS (SELECT FROM hashindex._other_owners(base, columns));
-END
-$$;
-
--- Refuses a table whose owners lack the administrator's rights. Returns true, so that a declaration can ask it.
-CREATE OR REPLACE FUNCTION hashindex._require_owner(base oid, columns text[], remedy text) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    other text;
-BEGIN
-    IF NOT hashindex._owners_administer(base, columns) THEN
-        SELECT o.refusal INTO other FROM hashindex._other_owners(base, columns) o LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION '%', other USING ERRCODE = 'insufficient_privilege', HINT = remedy;
-        END IF;
+    ) THEN
+        RETURN true;
     END IF;
-    RETURN true;
+    SELECT o.refusal INTO other FROM hashindex._other_owners(base, columns) o LIMIT 1;
+    IF other IS NOT NULL AND remedy IS NOT NULL THEN
+        RAISE EXCEPTION '%', other USING ERRCODE = 'insufficient_privilege', HINT = remedy;
+    END IF;
+    -- A snapshot may be older than the table that has the name now.
+    RETURN other IS NULL AND (remedy IS NOT NULL OR EXISTS (SELECT FROM pg_class c WHERE c.oid = base));
 END
 $$;
 

@@ -40,19 +40,6 @@ BEGIN
 END
 $$;
 
--- Refuses to read codes that hide rows which the table lets the caller read.
-CREATE OR REPLACE FUNCTION hashindex._require_policies(index_name text, base text, codes text) RETURNS void
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF row_security_active(to_regclass(codes)) AND hashindex._rows_are_hidden(base, codes) THEN
-        RAISE EXCEPTION 'the codes of index "%" do not follow the policies of % as they are now', index_name, base
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('As the administrator, run: pg-hashindex index grant %s ROLE', index_name);
-    END IF;
-END
-$$;
-
 -- Makes codes and landmarks follow the policies of their table, which name no column but the tenant's: a role reads those of its tenants.
 -- They hide all rows as soon as a policy of the table changes. Where the table has no row security, they have none.
 CREATE OR REPLACE FUNCTION hashindex._follow_policies(i hashindex.index) RETURNS void

@@ -70,9 +70,11 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN count(*) = cardinality(hashindex._read_columns(i)) AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT'))
-    FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (hashindex._read_columns(i));
+    RETURN NOT EXISTS (
+        SELECT FROM unnest(hashindex._read_columns(i)) r(name)
+        LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = r.name
+        WHERE has_column_privilege(role, a.attrelid, a.attnum, 'SELECT') IS NOT TRUE
+    );
 END
 $$;
 
@@ -194,22 +196,22 @@ BEGIN
     FROM (
         SELECT format('%s belongs to role %s', s.object, s.owner::regrole) FROM hashindex._strangers() s
         UNION ALL
-        SELECT format('role %I holds %s on %s', o.role, string_agg(o.privilege, ', ' ORDER BY o.privilege), o.name)
+        SELECT format('role %s holds %s on %s', CASE x.grantee WHEN 0 THEN 'public' ELSE x.grantee::regrole::text END, string_agg(x.privilege_type, ', ' ORDER BY x.privilege_type), o.name)
         FROM (
-            SELECT 'schema hashindex' AS name, g.* FROM pg_namespace n CROSS JOIN hashindex._grants_in(n.nspacl) g WHERE n.nspname = 'hashindex'
+            SELECT 'schema hashindex' AS name, n.nspacl AS rights FROM pg_namespace n WHERE n.nspname = 'hashindex'
             UNION ALL
-            SELECT c.oid::regclass::text, g.* FROM pg_class c CROSS JOIN hashindex._grants_in(c.relacl) g
-            WHERE c.relnamespace = 'hashindex'::regnamespace
-        ) o
-        WHERE o.grantee <> administrator AND o.privilege NOT IN ('USAGE', 'SELECT', 'MAINTAIN')
-        GROUP BY o.role, o.name
+            SELECT c.oid::regclass::text, c.relacl FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace
+        ) o CROSS JOIN aclexplode(o.rights) x
+        WHERE x.grantee <> administrator AND x.privilege_type NOT IN ('USAGE', 'SELECT', 'MAINTAIN')
+        GROUP BY x.grantee, o.name
     ) w(wrong)
     UNION ALL
     -- Searches run as the caller and look up names in these schemas.
-    SELECT 'warning', format('role %I may create functions in schema %I, beside pgvector', g.role, n.nspname), 'searches could call them',
-        format('REVOKE CREATE ON SCHEMA %I FROM %I; or have pgvector in a schema of its own', n.nspname, g.role)
-    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace CROSS JOIN hashindex._grants_in(n.nspacl) g
-    WHERE e.extname = 'vector' AND g.privilege = 'CREATE' AND g.grantee NOT IN (n.nspowner, administrator);
+    SELECT 'warning', format('role %s may create functions in schema %I, beside pgvector', r.role, n.nspname), 'searches could call them',
+        format('REVOKE CREATE ON SCHEMA %I FROM %s; or have pgvector in a schema of its own', n.nspname, r.role)
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace CROSS JOIN aclexplode(n.nspacl) x
+    CROSS JOIN LATERAL (SELECT CASE x.grantee WHEN 0 THEN 'public' ELSE x.grantee::regrole::text END) r(role)
+    WHERE e.extname = 'vector' AND x.privilege_type = 'CREATE' AND x.grantee NOT IN (n.nspowner, administrator);
 END
 $$;
 
@@ -226,7 +228,7 @@ DECLARE
 BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    ELSIF hashindex._may_read_rows(i, role) IS NOT TRUE THEN
+    ELSIF NOT hashindex._may_read_rows(i, role) THEN
         RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(hashindex._read_columns(i)), base
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Searches read them. First run: GRANT SELECT (%s) ON %s TO %s;',

@@ -28,22 +28,6 @@ BEGIN
 END
 $$;
 
--- Size of a table without its indexes, with all shards if Citus has divided it.
-CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass) RETURNS bigint
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    bytes bigint;
-BEGIN
-    IF NOT hashindex._is_sharded(relation) THEN
-        RETURN pg_relation_size(relation);
-    END IF;
-    EXECUTE 'SELECT citus_relation_size($1)' INTO bytes USING relation;
-    RETURN bytes;
-END
-$$;
-
 -- Refuses a column whose vectors a model of that dimension cannot take: by its type, and by its rows where that has no dimension. A column
 -- that has codes already is refused by its type alone.
 CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer, by_rows boolean DEFAULT true)

@@ -180,30 +180,6 @@ $$;
 
 COMMENT ON FUNCTION hashindex.drop_index(text) IS 'drops an index with its codes, triggers and search function; the table itself stays';
 
--- Whether an object that no row names is like those of an index: a restore of a part of a dump can leave some.
-CREATE OR REPLACE FUNCTION hashindex._is_like_ours(kind text, id oid) RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    named text;
-    columns text[];
-BEGIN
-    IF kind = 'function' THEN
-        RETURN p.proname ~ '^(search|candidates|within)_.' AND p.proargtypes[0] = 'anycompatible'::regtype
-            OR p.proname ~ '^sync_.' AND p.prorettype = 'trigger'::regtype AND p.prosecdef OR p.proname ~ '^(refresh|renew)_.' AND p.proargnames[1] = 'keys'
-            FROM pg_proc p WHERE p.oid = id;
-    END IF;
-    SELECT c.relname, array_agg(a.attname::text) INTO named, columns FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-    WHERE id IN (c.oid, c.reltype) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY c.oid;
-    RETURN CASE kind
-        WHEN 'type' THEN named ~ '._key$' AND 'id_1' = ANY (columns)
-        WHEN 'table' THEN named ~ '._(codes(_[0-9]+)?|staged)$' AND columns @> '{landmark,code}' OR named ~ '._landmarks_[0-9]+$' AND columns @> '{landmark,centre}'
-            OR named ~ '._ranges$' AND columns @> '{file,first_page}' OR named ~ '._touched$' AND columns[1] ~ '^id(_1)?$'
-    END;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -212,10 +188,27 @@ BEGIN
     RETURN QUERY
     WITH orphan AS (
         SELECT e.* FROM hashindex._existing() e LEFT JOIN hashindex.object o USING (kind, name)
+        LEFT JOIN LATERAL (
+            SELECT c.relname, array_agg(a.attname::text) AS columns FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+            WHERE e.kind <> 'function' AND e.id IN (c.oid, c.reltype) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY c.oid
+        ) r ON o.name IS NULL
         WHERE e.kind <> 'trigger' AND CASE
             WHEN o.index_name IS NOT NULL THEN NOT EXISTS (SELECT FROM hashindex.index i WHERE i.name = o.index_name)
-            -- A repair records it, if an index of that name is there.
-            ELSE o.name IS NULL AND hashindex._is_like_ours(e.kind, e.id) AND NOT EXISTS (
+            -- What no row names, and is like objects of indexes, was left by a restore of a part of a dump. A repair records it, if an index
+            -- of that name is there.
+            ELSE o.name IS NULL AND CASE e.kind
+                WHEN 'function' THEN EXISTS (
+                    SELECT FROM pg_proc p WHERE p.oid = e.id AND (
+                        p.proname ~ '^(search|candidates|within)_.' AND p.proargtypes[0] = 'anycompatible'::regtype
+                        OR p.proname ~ '^sync_.' AND p.prorettype = 'trigger'::regtype AND p.prosecdef
+                        OR p.proname ~ '^(refresh|renew)_.' AND p.proargnames[1] = 'keys'
+                    )
+                )
+                WHEN 'type' THEN r.relname ~ '._key$' AND 'id_1' = ANY (r.columns)
+                ELSE r.relname ~ '._(codes(_[0-9]+)?|staged)$' AND r.columns @> '{landmark,code}'
+                    OR r.relname ~ '._landmarks_[0-9]+$' AND r.columns @> '{landmark,centre}'
+                    OR r.relname ~ '._ranges$' AND r.columns @> '{file,first_page}' OR r.relname ~ '._touched$' AND r.columns[1] ~ '^id(_1)?$'
+            END AND NOT EXISTS (
                 SELECT FROM hashindex.index i WHERE e.name = hashindex._sync_name(i.triggers) || '()' OR regexp_replace(
                     e.name, '^[a-z]+_(.+)[(].*$|_(?:codes|landmarks|key|staged|ranges|touched)(?:_[0-9]+)?$', '\1'
                 ) IN (i.name, i.storage, i.triggers)

@@ -141,61 +141,6 @@ BEGIN
 END
 $$;
 
--- Creates missing triggers of an index, enables disabled ones, and drops those of another table; returns what was done. Codes are
--- unverified from then on: writes went unseen.
-CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS SETOF text
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index := hashindex._require(_restore_triggers.name);
-    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    faults text[] := ARRAY(SELECT f.fault FROM hashindex._object_faults(i, '{trigger}') f);
-    found record;
-BEGIN
-    IF i.swap_of IS NOT NULL THEN
-        RETURN;
-    END IF;
-    FOR found IN
-        SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
-        WHERE t.tgrelid <> base ORDER BY t.tgrelid::regclass::text, t.tgname
-    LOOP
-        EXECUTE format('DROP TRIGGER %I ON %s', found.tgname, found.relation);
-        RETURN NEXT format('dropped trigger %I on %s: not the table of the index', found.tgname, found.relation);
-    END LOOP;
-    FOR found IN SELECT f.name FROM hashindex._object_faults(i, '{trigger}') f WHERE f.fault = 'is disabled' LOOP
-        EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', base, found.name);
-    END LOOP;
-    PERFORM hashindex._create_triggers(i, base);
-    IF 'is disabled' = ANY (faults) THEN
-        RETURN NEXT format('enabled triggers on %s', base);
-    END IF;
-    IF faults && '{is missing,was changed}' THEN
-        RETURN NEXT format('created missing triggers on %s', base);
-    END IF;
-    UPDATE hashindex.index x SET unverified = true WHERE x.triggers = i.triggers AND faults <> '{}';
-END
-$$;
-
--- Takes hashes again that another major version of PostgreSQL gave, and makes the functions of an index again if one was dropped or
--- changed; returns whether one was.
-CREATE OR REPLACE FUNCTION hashindex._restore_functions(name text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index := hashindex._locked_index(_restore_functions.name);
-BEGIN
-    PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)
-    WHERE o.index_name = i.name AND o.server <> current_setting('server_version_num')::integer / 10000;
-    IF NOT EXISTS (SELECT FROM hashindex._object_faults(i, '{function,type}')) THEN
-        RETURN false;
-    END IF;
-    PERFORM hashindex._create_functions(i);
-    RETURN true;
-END
-$$;
-
 -- Tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round.
 CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
 RETURNS SETOF regclass
@@ -251,17 +196,20 @@ BEGIN
 END
 $$;
 
--- Marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done.
-CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
+-- Makes the parts of an index again that were dropped or changed: an incomplete access path is marked to be built again; functions, triggers
+-- and types are made, disabled triggers enabled; those of another table, and what interrupted runs left, are dropped. Returns what was done.
+CREATE OR REPLACE FUNCTION hashindex._restore_parts(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._locked_index(_restore_access.name);
+    i hashindex.index := hashindex._locked_index(_restore_parts.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     codes regclass := format('hashindex.%I', i.code_table)::regclass;
     logging text := hashindex._logging(base);
     part text;
+    found record;
+    faults text[];
 BEGIN
     FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP
         EXECUTE format('ALTER TABLE %s SET %s', part, logging);
@@ -273,18 +221,43 @@ BEGIN
         WHERE x.name = i.name RETURNING x.* INTO STRICT i;
         PERFORM hashindex._create_functions(i);
     END IF;
-
     RETURN QUERY SELECT format('dropped table %s, which a run had left', u) FROM hashindex.drop_unused(i.name) u;
-
     -- REINDEX CONCURRENTLY that was cut off leaves an INVALID index.
-    FOR part IN
-        SELECT x.indexrelid::regclass::text
-        FROM pg_index x
-        WHERE NOT x.indisvalid AND x.indrelid = codes
-        ORDER BY 1
-    LOOP
+    FOR part IN SELECT x.indexrelid::regclass::text FROM pg_index x WHERE NOT x.indisvalid AND x.indrelid = codes ORDER BY 1 LOOP
         EXECUTE 'DROP INDEX ' || part;
         RETURN NEXT format('dropped index %s, which a run had left', part);
     END LOOP;
+
+    -- Hashes that another major version of PostgreSQL gave are taken again.
+    PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)
+    WHERE o.index_name = i.name AND o.server <> current_setting('server_version_num')::integer / 10000;
+    IF EXISTS (SELECT FROM hashindex._object_faults(i, '{function,type}')) THEN
+        PERFORM hashindex._create_functions(i);
+        RETURN NEXT 'recreated the functions';
+    END IF;
+    IF i.swap_of IS NOT NULL THEN
+        RETURN;
+    END IF;
+
+    faults := ARRAY(SELECT f.fault FROM hashindex._object_faults(i, '{trigger}') f);
+    FOR found IN
+        SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
+        WHERE t.tgrelid <> base ORDER BY t.tgrelid::regclass::text, t.tgname
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', found.tgname, found.relation);
+        RETURN NEXT format('dropped trigger %I on %s: not the table of the index', found.tgname, found.relation);
+    END LOOP;
+    FOR part IN SELECT f.name FROM hashindex._object_faults(i, '{trigger}') f WHERE f.fault = 'is disabled' LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE TRIGGER %I', base, part);
+    END LOOP;
+    PERFORM hashindex._create_triggers(i, base);
+    IF 'is disabled' = ANY (faults) THEN
+        RETURN NEXT format('enabled triggers on %s', base);
+    END IF;
+    IF faults && '{is missing,was changed}' THEN
+        RETURN NEXT format('created missing triggers on %s', base);
+    END IF;
+    -- Writes went unseen.
+    UPDATE hashindex.index x SET unverified = true WHERE x.triggers = i.triggers AND faults <> '{}';
 END
 $$;

@@ -35,10 +35,8 @@ BEGIN
     ELSIF lists IS NULL OR NOT lists BETWEEN 1 AND 1000 THEN
         PERFORM hashindex._refuse('lists', lists, '1 to 1000');
     END IF;
-    PERFORM hashindex._require_codes(i.name, base, i.encoded, hashindex._is_bound(i) AND hashindex._not_plain(base::regclass) IS NULL AND EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)));
-    IF i.tenant_column IS NOT NULL THEN
-        PERFORM hashindex._require_policies(i.name, base, format('hashindex.%I', i.code_table));
-    END IF;
+    PERFORM hashindex._require_codes(i.name, base, i.encoded, hashindex._is_bound(i) AND hashindex._not_plain(base::regclass) IS NULL AND EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)),
+        format('hashindex.%I', i.code_table));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     EXECUTE format('SELECT FROM %s WHERE false', base);
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);

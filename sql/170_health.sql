@@ -34,33 +34,6 @@ BEGIN
 END
 $$;
 
--- Health: whether the tenants beside codes are as in the table.
-CREATE OR REPLACE FUNCTION hashindex._health_of_tenants(i hashindex.index, "full" boolean)
-RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-SET jit = off
-AS $$
-DECLARE
-    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    ids text[];
-    looked_at bigint;
-    stale bigint;
-BEGIN
-    ids := CASE WHEN NOT _health_of_tenants.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
-    EXECUTE hashindex._fill(
-        $stale$
-        SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW(b.{tenant}), ROW(c.tenant)))
-        FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
-        hashindex._name_parts(i), jsonb_build_object('full', _health_of_tenants.full, 'drawn_key', hashindex._key_of_text(i, 'k.id'))
-    ) INTO looked_at, stale USING ids;
-    RETURN QUERY SELECT 'tenant_column', CASE WHEN stale = 0 THEN 'ok' ELSE 'broken' END, stale::double precision,
-        CASE WHEN stale = 0 THEN format('the tenants of %s codes are as in the table', looked_at)
-             ELSE format('the tenants of %s codes, of %s, are not as in the table: searches leave their rows out', stale, looked_at) END,
-        CASE WHEN stale > 0 THEN format('pg-hashindex index repair %s --full', i.name) END;
-END
-$$;
-
 -- Health: the disk space of codes, their tenants, and the lists of landmarks, each of the codes of one, and those of tenants. PostgreSQL's
 -- statistics tell whether the codes of a list are still stored together.
 CREATE OR REPLACE FUNCTION hashindex._health_of_codes(i hashindex.index, "full" boolean, codes double precision)
@@ -72,6 +45,8 @@ AS $$
 DECLARE
     code_table regclass := format('hashindex.%I', i.code_table)::regclass;
     share double precision := CASE WHEN _health_of_codes.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END;
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    ids text[];
     found record;
     landmarks bigint;
     together double precision;
@@ -94,7 +69,17 @@ BEGIN
         FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
 
     IF i.tenant_column IS NOT NULL THEN
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_tenants(i, _health_of_codes.full) h;
+        ids := CASE WHEN NOT _health_of_codes.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
+        EXECUTE hashindex._fill(
+            $stale$
+            SELECT count(*) AS codes, count(*) FILTER (WHERE record_image_ne(ROW(b.{tenant}), ROW(c.tenant))) AS stale
+            FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
+            hashindex._name_parts(i), jsonb_build_object('full', _health_of_codes.full, 'drawn_key', hashindex._key_of_text(i, 'k.id'))
+        ) INTO found USING ids;
+        RETURN QUERY SELECT 'tenant_column', CASE WHEN found.stale = 0 THEN 'ok' ELSE 'broken' END, found.stale::double precision,
+            CASE WHEN found.stale = 0 THEN format('the tenants of %s codes are as in the table', found.codes)
+                 ELSE format('the tenants of %s codes, of %s, are not as in the table: searches leave their rows out', found.stale, found.codes) END,
+            CASE WHEN found.stale > 0 THEN format('pg-hashindex index repair %s --full', i.name) END;
     END IF;
     IF i.access <> 'landmarks' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
         RETURN;
@@ -252,46 +237,6 @@ BEGIN
 END
 $$;
 
--- Health: the codes beside those in use, and the logged keys that they are behind by: NULL for those who may not read the log.
-CREATE OR REPLACE FUNCTION hashindex._health_of_swaps(i hashindex.index)
-RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    x hashindex.index;
-    log regclass;
-    behind double precision;
-BEGIN
-    FOR x IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name LOOP
-        log := to_regclass(format('hashindex.%I', x.storage || '_touched'));
-        behind := NULL;
-        IF x.swap_of IS NOT NULL AND has_table_privilege(log, 'SELECT') THEN
-            EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
-        END IF;
-        RETURN QUERY
-        SELECT 'swap', CASE WHEN s.left_over OR s.is_long THEN 'warning' ELSE 'ok' END, behind,
-               CASE WHEN x.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept beside', s.model)
-                        || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
-                    WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
-                    ELSE format('a swap to model %s was left %s', s.model,
-                                CASE WHEN x.encoded AND x.building IS NULL THEN 'after encoding' ELSE 'half done' END) END,
-               CASE WHEN x.swap_state = 'previous' THEN
-                        CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
-                        || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
-                    WHEN s.left_over THEN format(
-                        'finish it: pg-hashindex index swap %s --model %s; or give it up: pg-hashindex index repair %s --undo',
-                        i.name, hashindex._shell_word(s.model), i.name) END
-        FROM (
-            SELECT format('%s:%s', m.name, m.version) AS model, x.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over,
-                   -- A tenth of the codes, by the planner's estimate.
-                   x.swap_state = 'previous' AND behind > greatest(10000, c.reltuples / 10) AS is_long
-            FROM hashindex.model m LEFT JOIN pg_class c ON c.oid = to_regclass(format('hashindex.%I', x.code_table)) WHERE m.id = x.model_id
-        ) s;
-    END LOOP;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
@@ -308,6 +253,9 @@ DECLARE
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
     strange text[] := ARRAY(SELECT o.refusal FROM hashindex._other_owners(base, hashindex._read_columns(i)) o);
+    beside hashindex.index;
+    log regclass;
+    behind double precision;
     whole boolean := strange = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
 BEGIN
     IF hashindex._is_sharded(base) OR EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
@@ -378,7 +326,33 @@ BEGIN
            f.advice
     FROM checks c LEFT JOIN found f USING (name) WHERE c.well IS NOT NULL ORDER BY c.place;
 
-    RETURN QUERY SELECT h.* FROM hashindex._health_of_swaps(i) h;
+    -- The codes beside those in use, and the logged keys that they are behind by: NULL for those who may not read the log.
+    FOR beside IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name LOOP
+        log := to_regclass(format('hashindex.%I', beside.storage || '_touched'));
+        behind := NULL;
+        IF has_table_privilege(log, 'SELECT') THEN
+            EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
+        END IF;
+        RETURN QUERY
+        SELECT 'swap', CASE WHEN s.left_over OR s.is_long THEN 'warning' ELSE 'ok' END, behind,
+               CASE WHEN beside.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept beside', s.model)
+                        || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
+                    WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
+                    ELSE format('a swap to model %s was left %s', s.model,
+                                CASE WHEN beside.encoded AND beside.building IS NULL THEN 'after encoding' ELSE 'half done' END) END,
+               CASE WHEN beside.swap_state = 'previous' THEN
+                        CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
+                        || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
+                    WHEN s.left_over THEN format(
+                        'finish it: pg-hashindex index swap %s --model %s; or give it up: pg-hashindex index repair %s --undo',
+                        i.name, hashindex._shell_word(s.model), i.name) END
+        FROM (
+            SELECT format('%s:%s', m.name, m.version) AS model, beside.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over,
+                   -- A tenth of the codes, by the planner's estimate.
+                   beside.swap_state = 'previous' AND behind > greatest(10000, c.reltuples / 10) AS is_long
+            FROM hashindex.model m LEFT JOIN pg_class c ON c.oid = to_regclass(format('hashindex.%I', beside.code_table)) WHERE m.id = beside.model_id
+        ) s;
+    END LOOP;
     IF whole THEN
         RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, coalesce(health.full, false)) h;
     END IF;

@@ -271,13 +271,8 @@ class _Repairer:
         name, who = [index.name], _named(index)
         if index.change("SELECT hashindex._restore_codes($1)", name)[0][0]:
             self.done.append(f"recreated the codes{who}")
-        self.done += [
-            f"{row[0]}{who}" for row in index.change("SELECT hashindex._restore_access($1)", name)
-        ]
-        if index.change("SELECT hashindex._restore_functions($1)", name)[0][0]:
-            self.done.append(f"recreated the functions{who}")
-        triggers = index.change("SELECT hashindex._restore_triggers($1)", name)
-        self.done += [row[0] for row in triggers]
+        restored = index.change("SELECT hashindex._restore_parts($1)", name)
+        self.done += [f"{row[0]}{who}" for row in restored]
 
     def _repair_codes(self, index: IndexRow) -> None:
         who = _named(index)

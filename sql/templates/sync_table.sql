@@ -8,7 +8,7 @@ AS $body$
 DECLARE
     hashindex_base oid := to_regclass({table_literal});
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._owners_administer(hashindex_base, {read_columns});
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._require_owner(hashindex_base, {read_columns});
     -- Values of other types, in a table of another owner, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
         SELECT FROM unnest({read_columns}::text[], {read_types}::regtype[]) k(name, type)

@@ -16,11 +16,10 @@ DECLARE
 BEGIN
     PERFORM hashindex._check_plain({table_literal}, {column_literal});
     PERFORM hashindex._check_vector_column({table_literal}, {column_literal}, {dimension}, false);
-    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
+    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept}, {code_table_literal});
 {if tenant}
-    PERFORM hashindex._require_policies({index}, {table_literal}, {code_table_literal});
     -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
     IF $3 IS NULL AND NOT row_security_active({table_literal}) AND has_column_privilege({table_literal}, {tenant_literal}, 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants({used_index}, {tenant_literal});

@@ -182,7 +182,7 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.items');
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._owners_administer(hashindex_base, '{id,embedding}');
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._require_owner(hashindex_base, '{id,embedding}');
     -- Values of other types, in a table of another owner, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
         SELECT FROM unnest('{id,embedding}'::text[], '{bigint,public.vector}'::regtype[]) k(name, type)
@@ -280,11 +280,11 @@ DECLARE
 BEGIN
     PERFORM hashindex._check_plain('public.items', 'embedding');
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
-    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
-            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent))));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
+    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
+            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.landmarks_codes_GENERATION');
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.landmarks_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

@@ -206,7 +206,7 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.posts');
     -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._owners_administer(hashindex_base, '{section,id,embedding}');
+    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._require_owner(hashindex_base, '{section,id,embedding}');
     -- Values of other types, in a table of another owner, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
         SELECT FROM unnest('{section,id,embedding}'::text[], '{text,bigint,public.halfvec}'::regtype[]) k(name, type)
@@ -306,12 +306,11 @@ DECLARE
 BEGIN
     PERFORM hashindex._check_plain('public.posts', 'embedding');
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
-    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
-            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent))));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
-    PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');
+    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
+            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.tenants_codes_GENERATION');
     -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
     IF $3 IS NULL AND NOT row_security_active('public.posts') AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants('tenants', 'section');
