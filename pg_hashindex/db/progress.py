@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from .bars import Bar
+    from .work import Work
 
 _BARS: ContextVar[bool] = ContextVar("whether bars are drawn", default=False)
 _TELL: ContextVar[Callable[[str], object] | None] = ContextVar("step listener", default=None)
@@ -56,16 +57,6 @@ def write_above_bars(text: str) -> bool:
     return bars is not None and bool(bars.write_above(text))
 
 
-class Recorder(Protocol):
-    """A `Work`, which other sessions see."""
-
-    def advance(self, rows: int = 0) -> None:
-        """Count rows that are done."""
-
-    def expect(self, total: int) -> None:
-        """Set the number of rows."""
-
-
 class Progress:
     """Counts what is done; as a context manager it draws a bar, if bars are shown.
 
@@ -77,7 +68,7 @@ class Progress:
         what: str,
         total: int | None = None,
         unit: str = "row",
-        work: Recorder | None = None,
+        work: "Work | None" = None,
     ) -> None:
         self.n = 0
         self._what, self._total, self._unit = what, total, unit

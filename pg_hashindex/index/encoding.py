@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
 
-from psycopg import RawCursor, sql
+from psycopg import sql
 
 from ..db.batches import RowBatch, read_batch, rows_of_batch
 from ..db.progress import Progress, is_shown
@@ -36,7 +36,7 @@ from ..errors import (
     InvalidInputError,
     TooLargeError,
 )
-from ..models.codes import CodeArray, CodeArrayDumper
+from ..models.codes import CodeArray, send_code_arrays
 from ..models.vectors import warn_of_left_out
 from .access import catch_up
 from .catalog import FIRST_MISSING, IndexRow
@@ -92,6 +92,7 @@ class _Encoder:
     ) -> None:
         self.index, self.throttle, self.work = index, throttle, work
         self.connection = index.connection
+        send_code_arrays(self.connection)
         index.check_current()
         self.batch_rows = rows_of_batch(index.dimension)
         if batch_rows is not None:
@@ -185,7 +186,7 @@ class _Encoder:
             with self._transaction():
                 batch = read_batch(
                     self.connection,
-                    self._query(_ROWS, comparison=sql.SQL(comparison)),
+                    sql.SQL(_ROWS).format(**self.names, comparison=sql.SQL(comparison)),
                     [start, self.batch_rows],
                     rows=self.batch_rows,
                     dimension=self.index.dimension,
@@ -240,10 +241,4 @@ class _Encoder:
         return None if row is None else row[0]
 
     def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
-        # A raw cursor, since the others take a % in a name for a placeholder.
-        cursor = RawCursor(self.connection)
-        cursor.adapters.register_dumper(CodeArray, CodeArrayDumper)
-        return cursor.execute(self._query(statement), values)
-
-    def _query(self, statement: LiteralString, **names: sql.Composable) -> sql.Composed:
-        return sql.SQL(statement).format(**self.names, **names)
+        return execute(self.connection, statement, values, names=self.names)

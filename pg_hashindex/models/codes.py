@@ -16,6 +16,7 @@ from psycopg.adapt import Dumper
 from psycopg.postgres import types
 from psycopg.pq import Format
 
+from ..db.connection import Connection
 from ..errors import InvalidInputError
 
 #: The codes that rows get if training knew them: hashed like all others, or learned.
@@ -52,7 +53,7 @@ def to_postgres(codes: NDArray[np.uint8], n_bits: int) -> list[Bit]:
 
 @dataclass(frozen=True, eq=False)
 class CodeArray:
-    """Codes (n, width) as one ``bit[]`` parameter; give the cursor `CodeArrayDumper` for it."""
+    """Codes (n, width) as one ``bit[]`` parameter; see `send_code_arrays`."""
 
     codes: NDArray[np.uint8]
     n_bits: int
@@ -75,15 +76,17 @@ class CodeArray:
         return struct.pack(">iiiii", 1, 0, types["bit"].oid, n_codes, 1) + elements.tobytes()
 
 
-class CodeArrayDumper(Dumper):
-    """Sends a `CodeArray`."""
-
+class _CodeArrayDumper(Dumper):
     format = Format.BINARY
     oid = types["bit"].array_oid
 
     def dump(self, obj: CodeArray) -> bytes:
-        """Return the parameter's value."""
         return obj.to_binary()
+
+
+def send_code_arrays(connection: Connection) -> None:
+    """Have a connection take a `CodeArray` as a parameter."""
+    connection.adapters.register_dumper(CodeArray, _CodeArrayDumper)
 
 
 def hamming_distances(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.uint16]:

@@ -17,7 +17,7 @@ from typing import Any, LiteralString, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import RawCursor, sql
+from psycopg import sql
 
 from ..db.batches import decode_vectors, dimension_of, rows_of_batch, stream
 from ..db.citus import is_sharded
@@ -38,7 +38,7 @@ from ..errors import (
     TooLargeError,
 )
 from . import store
-from .codes import CodeArray, CodeArrayDumper, RowCodes, code_bytes, unpack
+from .codes import CodeArray, RowCodes, code_bytes, send_code_arrays, unpack
 from .model import Model
 
 __all__ = ["EncodedColumn", "encode_column"]
@@ -307,6 +307,7 @@ class _Run:
     ) -> None:
         self.source, self.model, self.learned, self.throttle = source, model, learned, throttle
         self.connection, self.key = source.connection, source.known_key
+        send_code_arrays(self.connection)
         self.into, self.missing = into, missing
         most = rows_of_batch(model.dimension) if batch_rows is None else batch_rows
         self.most_rows = throttle.batch_size(min(most, _MOST_BATCH_ROWS))
@@ -333,7 +334,7 @@ class _Run:
 
     def check_before(self) -> None:
         """Refuse what would fail at the first batch, and codes of another model beside new ones."""
-        execute(self.connection, self._query(query("columns.touch")))
+        execute(self.connection, query("columns.touch"), names=self.names)
         if not self.missing:
             return
         rows = self._read(query("columns.coded"), [_COMPARED_ROWS])
@@ -426,8 +427,13 @@ class _Run:
         ]
         with self._transaction():
             # No join reads the whole table.
-            self._execute("SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off")
-            found = self._execute(query("columns.write"), values).fetchall()
+            execute(
+                self.connection,
+                "SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off",
+            )
+            found = execute(
+                self.connection, query("columns.write"), values, names=self.names
+            ).fetchall()
         keys: dict[str, set[str]] = {"right": set(), "found": set(), "written": set()}
         for key, state in found:
             keys[state].add(key)
@@ -461,7 +467,8 @@ class _Run:
         X = np.empty((len(places), self.model.dimension), np.float32)
         decode_vectors([rows[place].vector or b"" for place in there], X)
         if _knows_only_rows(self.model) and self.model.network is not None:
-            places, X = _without(places, X, self.model.network.knows(X), why, _UNKNOWN)
+            _, known = self.model.network.places(X)
+            places, X = _without(places, X, known, why, _UNKNOWN)
         try:
             made = self._model_codes(X)
         except TooLargeError:
@@ -480,7 +487,7 @@ class _Run:
     def _read(
         self, statement: LiteralString, values: list[Any], **names: sql.Composable
     ) -> list[_Row]:
-        text = self._query(statement, **names)
+        text = sql.SQL(statement).format(**self.names, **names)
         with (
             self._transaction(),
             closing(stream(self.connection, text, values, _BLOCK_ROWS)) as blocks,
@@ -495,15 +502,6 @@ class _Run:
             # The table may have another owner by now, whose code would run.
             find_relation(self.connection, self.source.name)
             yield
-
-    def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
-        # A raw cursor, since the others take a % in a name for a placeholder.
-        cursor = RawCursor(self.connection)
-        cursor.adapters.register_dumper(CodeArray, CodeArrayDumper)
-        return cursor.execute(self._query(statement), values)
-
-    def _query(self, statement: LiteralString, **names: sql.Composable) -> sql.Composed:
-        return sql.SQL(statement).format(**self.names, **names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -440,7 +440,7 @@ class Model:
                     for position, spec in enumerate(header["layers"])
                 ]
                 networks = {
-                    what: Network.from_parts(header[what], [archive[what].data])
+                    what: Network.from_parts(header[what], bytearray(archive[what]))
                     for what in ("network", "learned")
                     if what in header
                 }

@@ -111,23 +111,13 @@ class Network:
             digest.update(_bytes_of(array))
         return digest.hexdigest()
 
-    def knows(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """Return which rows (n, d) the network has an output for, bool (n,).
-
-        Rows are as they are in the table. All have one for kinds ``torch`` and ``trees``.
-        """
-        rows = as_rows(X)
-        if self.kind != "rows":
-            return np.ones(len(rows), dtype=bool)
-        return self.places(rows)[1]
-
     def project(self, X: ArrayLike, *, first_row: int = 0) -> NDArray[np.float32]:
         """Evaluate the network.
 
         Parameters
         ----------
         X : array-like (n, d)
-            As in `knows`.
+            Rows, for kind ``rows`` as they are in the table.
         first_row
             Number of the first row, for messages.
 
@@ -202,12 +192,11 @@ class Network:
             yield bytes(part)
 
     @classmethod
-    def from_parts(cls, spec: Mapping[str, Any], parts: Iterable[bytes] | bytearray) -> "Network":
-        """Make a network from the results of `spec` and `parts`; nothing in them is executed.
+    def from_parts(cls, spec: Mapping[str, Any], data: bytearray) -> "Network":
+        """Make a network from the results of `spec` and of `parts`, joined, without a copy.
 
-        A bytearray of all parts is used without a copy. What does not fit is refused.
+        Nothing in them is executed. What does not fit is refused.
         """
-        data = parts if isinstance(parts, bytearray) else bytearray().join(parts)
         try:
             arrays, start = {}, 0
             for described in spec["arrays"]:

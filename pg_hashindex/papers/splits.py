@@ -20,10 +20,10 @@ from ..metrics.truth import (
     rows_of_fraction,
 )
 from ..models.model import Model
-from ..models.vectors import SparseRows, as_labels, as_rows
+from ..models.vectors import SparseRows, as_rows
 from ..quality.scores import Measures, Scores, score, sharing_labels
 from ..training.array_files import ArrayFile
-from ..training.sampling import number_labels
+from ..training.files import numbered_labels
 
 TruthKind = Literal["label", "nearest-fraction", "nearest-k", "file"]
 
@@ -273,12 +273,7 @@ def read_labels(y: ArrayLike | SparseRows, n: int) -> NDArray[np.integer] | Spar
     if scipy.sparse.issparse(y):
         Labels.read(y, n)
         return scipy.sparse.csr_array(y)
-    array = as_labels(y)
-    if array.dtype.kind in "US" and array.ndim == 1:
-        # Names from HDF5 and MATLAB are bytes, in any encoding.
-        if array.dtype.kind == "S":
-            array = np.char.decode(array, "utf-8", "backslashreplace")
-        array = number_labels([name or None for name in array.tolist()])
+    array = numbered_labels(y)
     Labels.read(array, n)
     return array
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Supervision
@@ -13,7 +13,7 @@ from ..models.vectors import SparseRows, as_labels, as_rows
 from .array_files import ArrayFile, find_named
 from .sampling import SAMPLE_ROWS, Sample, number_labels
 
-__all__ = ["graph_of_edges", "load_sample"]
+__all__ = ["graph_of_edges", "load_sample", "numbered_labels"]
 
 
 def load_sample(
@@ -64,7 +64,9 @@ def load_sample(
     others = [name for name in (labels, *wanted.values()) if name is not None]
     array = file.read_vectors(vectors, others)
     X = as_rows(array)
-    y = _labels(known.get("labels"))
+    y = known.get("labels")
+    if y is not None and not scipy.sparse.issparse(y):
+        y = numbered_labels(y)
     edges = known.get("graph")
     supervision = Supervision.read(
         len(X),
@@ -86,15 +88,15 @@ def load_sample(
     )
 
 
-def _labels(y: NDArray[Any] | None) -> NDArray[Any] | None:
-    """Replace labels that are names by numbers; an empty name means no label."""
-    if y is None or scipy.sparse.issparse(y):
-        return y
-    y = as_labels(y)
-    if y.dtype.kind not in "US" or y.ndim != 1:
-        return y
-    names = y if y.dtype.kind == "U" else np.char.decode(y, "utf-8", "backslashreplace")
-    numbers: NDArray[Any] = number_labels([name or None for name in names.tolist()])
+def numbered_labels(y: ArrayLike) -> NDArray[Any]:
+    """Return labels as an array, names replaced by numbers; an empty name means no label."""
+    array = as_labels(y)
+    if array.dtype.kind not in "US" or array.ndim != 1:
+        return array
+    # Names from HDF5 and MATLAB are bytes, in any encoding.
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8", "backslashreplace")
+    numbers: NDArray[Any] = number_labels([name or None for name in array.tolist()])
     return numbers
 
 

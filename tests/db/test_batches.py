@@ -13,16 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pgvector import HalfVector, Vector
-from psycopg import RawCursor, sql
+from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from pg_hashindex import store
 from pg_hashindex.db import batches
 from pg_hashindex.db.batches import decode_vectors, dimension_of
+from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes, layers
-from pg_hashindex.models.codes import CodeArray, CodeArrayDumper
+from pg_hashindex.models.codes import CodeArray, send_code_arrays
 from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
@@ -78,9 +79,9 @@ def test_decoding_in_blocks(dimension):
 def test_an_array_of_codes(connection, n_bits, rows, random):
     bits = np.array([[random.random() < 0.5 for _ in range(n_bits)] for _ in range(rows)], bool)
     packed = codes.pack(bits.reshape(rows, n_bits))
-    cursor = RawCursor(connection)
-    cursor.adapters.register_dumper(CodeArray, CodeArrayDumper)
-    found = cursor.execute(
+    send_code_arrays(connection)
+    found = execute(
+        connection,
         "SELECT u.code::text FROM unnest($1) WITH ORDINALITY u(code, place) ORDER BY u.place",
         [CodeArray(packed, n_bits)],
     ).fetchall()

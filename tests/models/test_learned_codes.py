@@ -135,7 +135,7 @@ def test_rows_are_recognised_before_any_layer(vectors):
             random_state=4,
         )
         assert model.learned is not None
-        known = model.learned.knows(vectors)
+        _, known = model.learned.places(vectors)
         hasher = kind(n_bits=8, normalize="l2", random_state=4).fit(vectors[known], y[known])
         assert (model.row_codes(vectors)[known] == hasher.codes_).all()
         assert (model.row_codes(2 * vectors) == model.encode(vectors)).all()
