@@ -262,8 +262,7 @@ BEGIN
         -- Other checks fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
         RETURN;
-    END IF;
-    IF strange <> '{}' THEN
+    ELSIF strange <> '{}' THEN
         -- Other checks read the table.
         RETURN QUERY SELECT 'rights', 'broken', cardinality(strange)::double precision,
             array_to_string(strange[:5], '; ') || ': searches, encoding and most checks are refused', hashindex._owner_remedy(i);
