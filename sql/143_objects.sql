@@ -194,7 +194,7 @@ BEGIN
         ) r ON o.name IS NULL
         WHERE e.kind <> 'trigger' AND CASE
             WHEN o.index_name IS NOT NULL THEN NOT EXISTS (SELECT FROM hashindex.index i WHERE i.name = o.index_name)
-            -- What no row names, and is like objects of indexes, was left by a restore of a part of a dump. A repair records it, if an index
+            -- An object that no row names, and that is like those of indexes, was left by a restore of a part of a dump. A repair records it, if an index
             -- of that name is there.
             ELSE o.name IS NULL AND CASE e.kind
                 WHEN 'function' THEN EXISTS (

@@ -88,9 +88,11 @@ def write_above(text: str) -> bool:
 
 def _started(name: int) -> Progress:
     console = Console(stderr=True)
+    # A long note takes its width from other columns than these two.
+    named = Column(no_wrap=True, min_width=min(name + 1, console.width - 6))
     short: list[ProgressColumn] = [
-        TextColumn("{task.description}:", markup=False),
-        _Share(),
+        TextColumn("{task.description}:", markup=False, table_column=named),
+        _Share(table_column=Column(no_wrap=True, min_width=4)),
     ]
     rest: list[ProgressColumn] = [
         BarColumn(bar_width=min(40, console.width - name - _FIGURES)),

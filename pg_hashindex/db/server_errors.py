@@ -92,6 +92,10 @@ _COMMON: dict[str, type[HashIndexError]] = {
 }
 
 
+# A column that the tables of an earlier release lack, as our statements call it.
+_OUR_COLUMN = re.compile(r"\b[im]\.\w")
+
+
 # Functions of one index in an error's context; functions of the schema take other arguments.
 _OWN_FUNCTION = re.compile(
     r"""PL/pgSQL function hashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
@@ -111,8 +115,11 @@ def _index_of(index: Named | None, context: str) -> str | None:
     return None if found is None else found[2].replace('""', '"')
 
 
-def _is_of_schema(state: str, message: str) -> bool:
+def _is_of_schema(state: str, message: str, context: str) -> bool:
     """Return whether the missing object is a part of schema hashindex."""
+    if state == "42703":
+        # Functions run the filters of callers, whose tables may have our aliases as names.
+        return not context and _OUR_COLUMN.search(message) is not None
     words = message.replace('"', " ").split()
     missing = any(word == "hashindex" or word.startswith("hashindex.") for word in words)
     return missing and state in {"42P01", "42704", "42883", "3F000"}
@@ -167,7 +174,7 @@ def _translate(
             f"{message.rstrip('.')}; its index was swapped, dropped or recreated meanwhile: run it "
             "again"
         )
-    if _is_of_schema(state, missing):
+    if _is_of_schema(state, diagnosis.message_primary or "", diagnosis.context or ""):
         return MissingSchemaError(
             f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"
         )

@@ -255,5 +255,5 @@ def test_every_text_of_the_command_line(targets, url, tmp_path, monkeypatch):
             assert result.exception is None or isinstance(result.exception, SystemExit), given
             attacked.add(f"{path} {parameter.name}")
             assert_unharmed(targets, (path, given))
-    assert {"search index", "search like", "index create table", "model train column"} <= attacked
+    assert {"search name", "search like", "index create table", "model train column"} <= attacked
     assert len(attacked) > 40

@@ -70,7 +70,7 @@ def test_rights_to_create_an_index(on, connection, table_index, as_role):
     assert "table public.items belongs to role app, which can run code as postgres" in said
     made = (
         "pg-hashindex model functions lsh:1; CREATE INDEX ON public.items "
-        "USING hnsw ((hashindex.code_lsh(embedding)::bit(12)) bit_hamming_ops)"
+        "USING hnsw ((hashindex.code_lsh(embedding)::bit(12)) public.bit_hamming_ops)"
     )
     assert made in " ".join(said.split())
 
