@@ -8,6 +8,7 @@ from fixtures.faults import eventually
 from fixtures.landmarks import tables_of
 
 from pg_hashindex.db.connection import connect
+from pg_hashindex.errors import HashIndexError
 
 pytestmark = [pytest.mark.newest, pytest.mark.parametrize("listed_template", ["l2"], indirect=True)]
 
@@ -57,9 +58,8 @@ def test_near_codes_of_dropped_tables(listed, url):
 
 
 def test_missing_table_in_a_filter(listed):
-    filtered = "SELECT * FROM hashindex.candidates_items_idx((SELECT embedding FROM items LIMIT 1),"
-    with pytest.raises(psycopg.errors.UndefinedTable, match='"nowhere" does not exist'):
-        listed.connection.execute(f"{filtered} 10, 5, 'id IN (SELECT 1 FROM nowhere)')".encode())
+    with pytest.raises(HashIndexError, match='"nowhere" does not exist'):
+        listed.search([1.0] * 8, filter="id IN (SELECT 1 FROM nowhere)")
 
 
 def test_dropped_landmarks(listed):

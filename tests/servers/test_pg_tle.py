@@ -70,6 +70,8 @@ def register(databases, name):
 def use(databases, name):
     for statement in USED:
         databases.execute(name, statement)
+    with connect(databases.uri(name)) as connection:
+        HashIndex.open(connection, "items_idx").encode()
 
 
 def check(databases, name):
