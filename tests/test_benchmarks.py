@@ -530,7 +530,7 @@ def test_codes_beside_those_of_faiss(monkeypatch, tmp_path, capsys):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1100, 16)) @ rng.standard_normal((16, 24))
     np.savez(tmp_path / "packages.npz", X=X / np.linalg.norm(X, axis=1, keepdims=True))
-    ours = ((16, 1, "hamming"), (16, 1, "asymmetric"), (8, 3, "asymmetric"))
+    ours = ((16, 1, True), (16, 1, False), (8, 3, False))
     monkeypatch.setattr(faiss_codes, "OURS", ours)
     monkeypatch.setattr(faiss_codes, "FAISS", {"ITQ16,LSH": "faiss-itq", "RaBitQ": "faiss-rabitq"})
     output = tmp_path / "out.json"
