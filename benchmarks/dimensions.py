@@ -89,8 +89,8 @@ class OursOf(Ours):
         """Return the settings to try."""
         return [
             [
-                Setting(arguments={"candidates": kept, "probes": probes})
-                for probes in (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192)
+                Setting(arguments={"candidates": kept, "effort": effort})
+                for effort in (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192)
             ]
             for kept in (200, 100, 50, 30, 20, 15)
         ]

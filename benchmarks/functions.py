@@ -46,7 +46,7 @@ from pg_hashindex.quality.systems import GRAPH
 
 TARGETS = (0.95, 0.97)
 VECTORS, CODES, HALVES, LISTS = "vectors", "thermometer", "halfvec", "lists"
-# Candidates and probes.
+# Candidates and effort.
 _LISTS = (
     (30, 32), (40, 48), (45, 64), (50, 80), (60, 96), (75, 128), (100, 160), (100, 224), (150, 320)
 )  # fmt: skip
@@ -81,10 +81,10 @@ class Codes(CodeHnsw):
 
 
 class Lists(Ours):
-    """An index of pg_hashindex; more candidates and more probes together."""
+    """An index of pg_hashindex; more candidates and effort together."""
 
     def lines(self) -> Sequence[Line]:
-        return [[Setting(arguments={"candidates": n, "probes": p}) for n, p in _LISTS]]
+        return [[Setting(arguments={"candidates": n, "effort": p}) for n, p in _LISTS]]
 
 
 def price(drawn: DataSet) -> Entry:

@@ -55,7 +55,7 @@ def main() -> None:
         store.save(connection, hasher.to_model("m", metric="cosine"))
         index = HashIndex.create(
             connection, "items_idx", table="items", column="embedding", model="m",
-            access="landmarks",
+            access="lists",
         )  # fmt: skip
         first = timed(lambda: index.encode(jobs=1))
         runs: dict[int, list[dict[str, float]]] = {one: [] for one in jobs}

@@ -12,7 +12,7 @@ build
     and ``index create``. Builds, writes and VACUUM have all the memory of the machine.
 search
     The cheapest settings with a recall@10 of .95 by 500 queries, as `retrieval.py` finds them: for
-    each number of candidates the fewest probes; the best one where none reaches it. HNSW over signs
+    each number of candidates the least effort; the best one where none reaches it. HNSW over signs
     (``binary_quantize``) re-ranks its candidates; HNSW over halfvec answers as it finds.
 writes
     One row a transaction, and 100 a statement.

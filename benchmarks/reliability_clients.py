@@ -98,7 +98,7 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
 
     catalog.retry_while_locked, swapping._exchange = timed, noted  # type: ignore[assignment]
     end = time.monotonic() + seconds
-    paths: list[Access] = ["scan", "landmarks"]
+    paths: list[Access] = ["scan", "lists"]
     number = 0
     try:
         with connect(url) as connection:

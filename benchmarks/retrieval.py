@@ -14,7 +14,7 @@ build
     everything that a build adds.
 search
     Everything is in memory; `memory.py` measures where it is not. For each system the cheapest
-    setting of recall@10 .95 is found: for each number of candidates the fewest probes that reach
+    setting of recall@10 .95 is found: for each number of candidates the least effort that reaches
     it. Ties count as correct. The best settings are timed in turns of 25 queries, in separate
     sessions, prepared, with binary parameters. Every build is measured so.
 filters

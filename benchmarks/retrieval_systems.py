@@ -328,7 +328,7 @@ class Ours(System):
         with database.session() as session:
             found = HashIndex.open(session.connection, self.index)
             # Until a path is built, searches use another one.
-            if found.access != "landmarks" or found.waiting():
+            if found.access != "lists" or found.waiting():
                 raise RuntimeError(
                     f"the commands left index {self.index} with the access path {found.access} "
                     f"and {found.waiting()} rows without a code"
@@ -343,7 +343,7 @@ class Ours(System):
             f"--cuts {self.cuts} --table items --column embedding --metric cosine "
             f"--seed {seed}{few}",
             "create": f"index create {self.index} --table items --column embedding "
-            f"--model {self.name} --access landmarks",
+            f"--model {self.name} --access lists",
         }
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
@@ -374,14 +374,14 @@ class Ours(System):
 
     def lines(self) -> Sequence[Line]:
         return [
-            [Setting(arguments={"candidates": kept, "probes": probes}) for probes in _PROBES]
+            [Setting(arguments={"candidates": kept, "effort": effort}) for effort in _PROBES]
             for kept in _CANDIDATES
         ]
 
     def suits(self, setting: Setting, share: int | None) -> bool:
         # If the lists hold fewer rows than candidates, all codes are compared, which finds more and
-        # takes far longer than many more probes. With a filter, search widens the lists itself.
-        kept = setting.arguments["probes"] * _LEAST_IN_LIST * ((share or 100) / 100) ** 0.5
+        # takes far longer than many more lists. With a filter, search widens the lists itself.
+        kept = setting.arguments["effort"] * _LEAST_IN_LIST * ((share or 100) / 100) ** 0.5
         return bool(kept >= setting.arguments["candidates"])
 
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:

@@ -17,7 +17,7 @@ from pg_hashindex.hashers import make_hasher
 from pg_hashindex.index.handle import HashIndex
 
 BITS = (64, 128, 192, 256, 384)
-PATHS = ("landmarks",)
+PATHS = ("lists",)
 
 
 def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any]:

@@ -60,7 +60,7 @@ LOST, TRIED, ASKED, STARTED = 0.05, 20, 50, 3
 #: Recall that a dearer setting has to add, once one has lost.
 GAIN = 0.01
 
-#: Candidates and probes, from cheap to dear.
+#: Candidates and effort, from cheap to dear.
 _OURS = (
     (20, 16), (20, 32), (25, 48), (30, 64), (40, 80), (50, 112), (60, 160), (80, 224), (120, 320),
     (200, 500),
@@ -243,10 +243,10 @@ class Bench:
                 (
                     "",
                     f"SELECT id, distance FROM hashindex.search_{function}($1, {K}, "
-                    f"candidates => {kept}{f', probes => {probes}' if probed else ''}{rest})",
-                    f"candidates={kept} probes={probes}",
+                    f"candidates => {kept}{f', effort => {effort}' if probed else ''}{rest})",
+                    f"candidates={kept} effort={effort}",
                 )
-                for kept, probes in _OURS
+                for kept, effort in _OURS
             ]
 
         def scans(order: str, statement: str) -> list[Line]:
@@ -296,7 +296,7 @@ class Bench:
             *((name, over_codes(code)) for name, code in self.codes().items()),
             ("exact", [(_BTREE_ONLY, exact, "")]),
             ("partition", partition),
-            ("alone", ours(f"alone_{tenant}", "", access == "landmarks")),
+            ("alone", ours(f"alone_{tenant}", "", access == "lists")),
         ]
 
     def _truth(self, tenant: int) -> list[NDArray[np.float64]]:

@@ -111,7 +111,7 @@ def main() -> None:
     args = parser(__doc__, rows=20_000, rounds=7, output=RESULTS / "writes.json").parse_args()
     results = []
     with running(QUICK_SETTINGS) as server:
-        for access in ("scan", "landmarks"):
+        for access in ("scan", "lists"):
             with connect(new_database(server, access)) as session:
                 set_up(session, access, args.rows)
                 results += [{"access": access} | one for one in measure(session, args.rounds)]

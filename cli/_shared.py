@@ -654,7 +654,7 @@ def print_evaluation(result: "Evaluation | Tuned", *settings: str) -> None:
 
 def print_tuned(result: "Tuned") -> None:
     """Print recall and times of an index for each setting that was tried."""
-    print_evaluation(result, *(["probes"] if result.best.access == "landmarks" else []))
+    print_evaluation(result, *(["effort"] if result.best.access == "lists" else []))
 
 
 def _cell(value: Any) -> str:

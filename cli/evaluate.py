@@ -95,8 +95,8 @@ def evaluate(
         fields |= {"tenants": [asdict(one) for one in by_size]} if by_size else {}
         print_json(fields | ({} if passed is None else {"passed": passed}))
     else:
-        probes = f", {row.probes} probes" if row.access == "landmarks" else ""
-        note(f"model {row.model}: {row.n_bits} bits, {len(row.cuts)} a projection{probes}")
+        effort = f", {row.effort} lists" if row.access == "lists" else ""
+        note(f"model {row.model}: {row.n_bits} bits, {len(row.cuts)} a projection{effort}")
         print_evaluation(result)
         for point in result.points:
             said = of_measured(point, result.exact_p50_ms)

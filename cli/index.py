@@ -94,7 +94,7 @@ def create(
     """Create index NAME: codes, triggers, search function; then encode the rows.
 
     NAME is 1 to 40 letters a to z, digits, _ and -. Then searches of some rows are measured, and
-    candidates and probes that find .95 of their neighbours are stored, unless you give some.
+    candidates and effort that find .95 of their neighbours are stored, unless you give some.
     """
     if options["model"] is None:
         raise click.UsageError(
@@ -108,7 +108,7 @@ def create(
         if encode:
             with progress(f"encoding the rows of {created.qualified_table}"):
                 created.encode(memory=memory, jobs=jobs)
-            counts = options["candidates"], options["probes"]
+            counts = options["candidates"], options["effort"]
             _tune_built(created, keep=counts != (None, None))
         _print_index(created.row, as_json)
 
@@ -532,7 +532,7 @@ def _note_work(work: list[WorkRow]) -> None:
 
 
 def _tune_built(found: HashIndex, *, keep: bool) -> None:
-    """Store candidates and probes that reach a recall, and print it; large tables alone."""
+    """Store candidates and effort that reach a recall, and print it; large tables alone."""
     from pg_hashindex.quality import tuning
 
     try:

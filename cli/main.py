@@ -10,7 +10,7 @@ _COMMANDS = {
     "quickstart": "Make a table searchable by codes: install the schema, train, index, measure.",
     "search": "Search index NAME for rows near a vector or a row, or within a radius of bits.",
     "evaluate": "Compare index NAME with exact search on rows of its own table.",
-    "tune": "Find the candidates and probes with which index NAME reaches a recall the fastest.",
+    "tune": "Find the candidates and effort with which index NAME reaches a recall the fastest.",
     "index": "Create, encode, configure, swap, check, repair and drop indexes.",
     "model": "Train, list, show, drop and move models.",
     "schema": "Install, upgrade or remove the schema in a database.",

@@ -43,7 +43,7 @@ _MOST_COLUMNS = 3
     help="Search for rows like the one with this key; of several columns: '[7, 12]'.",
 )
 @click.option("-k", type=int, help="Answers wanted.  [default: 10]")
-@index_options(["candidates", "probes"], new=False)
+@index_options(["candidates", "effort"], new=False)
 @click.option("--filter", metavar="SQL", help="Search only rows that match this filter: n > 5.")
 @tenant_option("Search only rows of this tenant.")
 @click.option(
@@ -76,7 +76,7 @@ def search(
     """Search index NAME for rows near a vector or a row, or within a radius of bits."""
     if radius is not None and any(value is not None for value in (k, *options.values())):
         raise click.UsageError(
-            "--radius finds every row by its code: leave out -k, --candidates, --probes, --filter"
+            "--radius finds every row by its code: leave out -k, --candidates, --effort, --filter"
         )
     within: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
     with _searched(database_url, name, query, like) as (found, vector):

@@ -1,4 +1,4 @@
-"""``pg-hashindex tune``: the candidates and probes with which an index reaches a recall."""
+"""``pg-hashindex tune``: the candidates and effort with which an index reaches a recall."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def tune(
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the candidates and probes with which index NAME reaches a recall the fastest.
+    """Find the candidates and effort with which index NAME reaches a recall the fastest.
 
     Measures the index itself against exact search, and changes nothing without --apply. Exit code 1
     if no settings reach the recall within the time; the last line then says what to do.

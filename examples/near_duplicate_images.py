@@ -21,7 +21,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     ).fetchone() or ("",)
     index = HashIndex.create(
         connection, "digits_idx", table="digits", column="pixels", model=model,
-        access="landmarks",
+        access="lists",
     )  # fmt: skip
     index.encode()
 

@@ -7,7 +7,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     -- An empty hint would be shown too.
-    IF what IN ('n', 'candidates', 'probes') THEN
+    IF what IN ('n', 'candidates', 'effort') THEN
         RAISE EXCEPTION '% is %; it must be %', what, coalesce(given::text, 'NULL'), wanted
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for the default of the index.';
     END IF;

@@ -19,7 +19,8 @@ BEGIN
     IF administers THEN
         PERFORM hashindex._check_administrator();
     END IF;
-    IF reads THEN
+    -- A set of pgvector is searched and built with the caller's rights.
+    IF reads AND i.code_table IS NOT NULL THEN
         PERFORM hashindex._require_owner(hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i), hashindex._owner_remedy(i));
     END IF;
     RETURN i;
@@ -123,7 +124,7 @@ AS $$
 BEGIN
     RETURN ARRAY(
         SELECT CASE WHEN k.name ~ '^\$[0-9]+$' OR k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name = ANY (
-            '{query,k,n,candidates,probes,radius,filter,where_equals,caller_path,checked,distance}'
+            '{query,k,n,candidates,effort,radius,filter,where_equals,all_tenants,caller_path,checked,distance}'
         ) THEN (
             SELECT named FROM generate_series(0, cardinality(i.key_columns)) more, concat(kept, repeat('_', more)) named
             WHERE named <> ALL (i.key_columns) ORDER BY more LIMIT 1

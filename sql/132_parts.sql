@@ -67,8 +67,8 @@ BEGIN
         'candidates', format('hashindex.%I', 'candidates_' || i.name), 'search', format('hashindex.%I', 'search_' || i.name),
         'within', format('hashindex.%I', 'within_' || i.name), 'sync', format('hashindex.%I', hashindex._sync_name(i.triggers)),
         'refresh', format('hashindex.%I', hashindex._refresh_name(i)),
-        -- Defaults of candidates and probes; whether candidates are looked for in lists.
-        'n', i.candidates, 'probes', coalesce(i.probes, 1), 'lists', i.access = 'landmarks',
+        -- Defaults of candidates and effort; whether candidates are looked for in lists.
+        'n', i.candidates, 'effort', coalesce(i.effort, 1), 'lists', i.access = 'lists',
         -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance.
         'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
         'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
@@ -219,7 +219,7 @@ BEGIN
         -- The points of the query and of the row r that are compared with landmarks.
         'point', hashindex._fill(point, own || jsonb_build_object('v', CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END)),
         'row_point', row_parts ->> 'row_point',
-        -- Up to how many probes the graph of landmarks is read. Finding one more landmark by the graph takes as long as comparing 18 to 32
+        -- Up to how many effort the graph of landmarks is read. Finding one more landmark by the graph takes as long as comparing 18 to 32
         -- landmarks (measured on 10,361); ef_search is at most 1000.
         'graph_probes', greatest(64, least(1000, n_landmarks / 20))::integer,
         -- 36,000 landmarks: ef_search 64 finds .956 of the true ten in 64 lists, which hold .987; 100 finds .9695 in 32, in the same time.

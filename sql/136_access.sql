@@ -14,14 +14,14 @@ BEGIN
         RETURN 'scan';
     ELSIF i.tenant_column IS NOT NULL THEN
         -- All codes of a small tenant are ranked then too, and found by their index.
-        RETURN 'landmarks';
+        RETURN 'lists';
     END IF;
     EXECUTE format(
         'SELECT count(*) = 10000%s FROM (SELECT b.%I::{ext}.vector AS v FROM %I.%I b WHERE b.%I IS NOT NULL LIMIT 10000) r',
         CASE i.metric WHEN 'ip' THEN ' AND max({ext}.vector_norm(r.v)) <= 1.05 * min({ext}.vector_norm(r.v))' END, i.column_name, i.schema_name, i.table_name,
         i.column_name
     ) INTO suits;
-    RETURN CASE WHEN suits THEN 'landmarks' ELSE 'scan' END;
+    RETURN CASE WHEN suits THEN 'lists' ELSE 'scan' END;
 END
 $$;
 

@@ -164,9 +164,10 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    -- The type beside the codes, which a change of the table's column does not reach.
+    -- With lists the type beside the codes, which a change of the table's column does not reach.
     RETURN hashindex._base_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'tenant' AND NOT a.attisdropped;
+    WHERE NOT a.attisdropped AND CASE WHEN i.code_table IS NULL THEN a.attrelid = hashindex._base_of(i) AND a.attname = i.tenant_column
+        ELSE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'tenant' END;
 END
 $$;
 

@@ -50,7 +50,7 @@ BEGIN
     );
     options := hashindex._checked_options(name, used, options);
     -- The access path is yet to be built.
-    i := jsonb_populate_record(i, options - '{access,probes}'::text[]);
+    i := jsonb_populate_record(i, options - '{access,effort}'::text[]);
     i.tenant_column := options ->> 'tenant';
     i.name := _create_index.name;
     i.storage := i.name;
@@ -80,7 +80,75 @@ BEGIN
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
     FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;
     PERFORM hashindex._check_keeper(i);
-    PERFORM hashindex._make_generation(i, used, _create_index.table_name, jsonb_build_object('access', options -> 'access', 'probes', options -> 'probes'));
+    PERFORM hashindex._make_generation(i, used, _create_index.table_name, jsonb_build_object('access', options -> 'access', 'effort', options -> 'effort'));
+END
+$$;
+
+-- Creates an index that is kept by lists, for declarations; with defer, only one that is missing and whose model exists.
+CREATE OR REPLACE FUNCTION hashindex._declare_lists(
+    name text,
+    table_name regclass,
+    column_name text,
+    model text,
+    key_columns text[] DEFAULT NULL,
+    metric text DEFAULT NULL,
+    access text DEFAULT NULL,
+    tenant text DEFAULT NULL,
+    candidates integer DEFAULT NULL,
+    effort integer DEFAULT NULL,
+    defer boolean DEFAULT false
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    complete boolean;
+BEGIN
+    IF defer AND EXISTS (
+        SELECT FROM hashindex.index x
+        WHERE x.name = _declare_lists.name AND x.column_name = _declare_lists.column_name
+          AND to_regclass(format('%I.%I', x.schema_name, x.table_name)) = _declare_lists.table_name
+    ) THEN
+        RETURN NULL;
+    ELSIF defer AND NOT EXISTS (SELECT FROM hashindex.model m WHERE _declare_lists.model IN (m.name, format('%s:%s', m.name, m.version))) THEN
+        RAISE WARNING 'index "%" is not made: model "%" does not exist', name, model
+            USING HINT = format('Once it is there, run: pg-hashindex index create %s ...', name);
+        RETURN NULL;
+    END IF;
+    PERFORM hashindex._create_index(
+        name, table_name, column_name, model,
+        jsonb_build_object(
+            'key_columns', key_columns, 'metric', metric, 'access', access, 'candidates', candidates, 'effort', effort,
+            'tenant', tenant
+        )
+    );
+    complete := (hashindex.find_index(name)).encoded;
+    IF NOT complete THEN
+        -- A class of its own, for those who encode the rows next.
+        RAISE WARNING 'searches of index "%" are exact until its rows are encoded', name
+            USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', name);
+    END IF;
+    RETURN complete;
+END
+$$;
+
+-- Creates an index that is kept by lists, for create_index: incomplete where the table has rows.
+CREATE OR REPLACE FUNCTION hashindex._create_lists(name text, base regclass, column_name text, model text, options jsonb)
+RETURNS TABLE ("set" text, index text, mb numeric, candidates_used integer, recall double precision)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index;
+BEGIN
+    PERFORM hashindex._create_index(name, base, column_name, model, options);
+    i := hashindex.find_index(name);
+    IF NOT i.encoded THEN
+        -- A class of its own, for those who encode the rows next.
+        RAISE WARNING 'searches of index "%" are exact until its rows are encoded', name USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', name);
+    END IF;
+    RETURN QUERY SELECT format('codes of %s in lists', model), i.code_table, round((pg_table_size(to_regclass(format('hashindex.%I', i.code_table))) / 1e6)::numeric, 1), i.candidates, NULL::double precision;
 END
 $$;
 
@@ -121,7 +189,7 @@ BEGIN
         PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
     END IF;
     -- It makes the functions.
-    PERFORM hashindex._configure_index(i.name, path);
+    PERFORM hashindex._configure_lists(i.name, path);
     IF i.swap_of IS NULL THEN
         PERFORM hashindex._create_triggers(i, base);
         PERFORM hashindex._set_readers(i);

@@ -15,7 +15,7 @@ BEGIN
     i.generation := i.next_generation;
     i.code_table := i.storage || '_codes_' || i.next_generation;
     i.landmark_table := i.storage || '_landmarks_' || i.next_generation;
-    i.access := 'landmarks';
+    i.access := 'lists';
     i.building := NULL;
     i.next_generation := NULL;
     RETURN i;
@@ -84,7 +84,7 @@ BEGIN
     PERFORM hashindex.drop_unused(i.name);
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = i.name AND starts_with(o.name, 'renew_');
     i.next_generation := hashindex._new_generation(i.generation);
-    UPDATE hashindex.index x SET (building, next_generation) = ('landmarks', i.next_generation)
+    UPDATE hashindex.index x SET (building, next_generation) = ('lists', i.next_generation)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     later := hashindex._next_of(i);
     -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.
@@ -332,7 +332,7 @@ BEGIN
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = i.name AND starts_with(o.name, 'renew_');
     UPDATE hashindex.index x
     SET (code_table, landmark_table, access, building, generation, next_generation, trained_rows, codes_oid)
-        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, _finish_build.trained_rows,
+        = (later.code_table, later.landmark_table, 'lists', NULL, later.generation, NULL, _finish_build.trained_rows,
            to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name IN (i.name, i.swap_of);
@@ -383,7 +383,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(_assign_missing.name);
     parts jsonb := hashindex._parts(i);
-    effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
     assigned bigint := 0;
 BEGIN
     IF i.landmark_table IS NOT NULL THEN
@@ -398,7 +398,7 @@ BEGIN
             parts
         );
         GET DIAGNOSTICS assigned = ROW_COUNT;
-        PERFORM set_config('hnsw.ef_search', effort, true);
+        PERFORM set_config('hnsw.ef_search', ef_search, true);
     END IF;
     RETURN assigned;
 END

@@ -111,9 +111,9 @@ BEGIN
     -- Table hashindex.object was restored without its rows.
     SELECT w.kind, w.name, 'is missing' FROM (
         SELECT 'function' AS kind, 'search_' || i.name AS name UNION ALL SELECT 'table', i.code_table
-        UNION ALL SELECT 'trigger', n FROM unnest(hashindex._trigger_names(i)) n WHERE i.swap_of IS NULL
+        UNION ALL SELECT 'trigger', n FROM unnest(hashindex._trigger_names(i)) n WHERE i.swap_of IS NULL AND i.code_table IS NOT NULL
     ) w
-    WHERE w.kind = ANY (kinds) AND NOT EXISTS (SELECT FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = w.kind);
+    WHERE w.name IS NOT NULL AND w.kind = ANY (kinds) AND NOT EXISTS (SELECT FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = w.kind);
 END
 $$;
 
@@ -152,13 +152,15 @@ DECLARE
     shares boolean := i.swap_of IS NOT NULL;
     made record;
 BEGIN
+    -- Sets of pgvector.
+    PERFORM hashindex._drop_set(i, s) FROM hashindex.index_set s WHERE s.index_name = i.name;
     IF shares THEN
         -- Codes first: a session that has searched by them may then want to write, and would wait for a lock on the table. Writers hold the log.
         FOR made IN SELECT o.object FROM hashindex._objects_of(i) o WHERE o.kind = 'table' AND o.id <> to_regclass(format('hashindex.%I', i.storage || '_touched')) LOOP
             EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', made.object);
         END LOOP;
         PERFORM hashindex._lock_against_writers(i);
-    ELSE
+    ELSIF i.code_table IS NOT NULL THEN
         -- Not by DROP TRIGGER, which only the owner of the table may run.
         PERFORM hashindex._drop('function', hashindex._sync_name(i.triggers) || '()', 'CASCADE');
     END IF;
@@ -178,7 +180,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.drop_index(text) IS 'drops an index with its codes, triggers and search function; the table itself stays';
+COMMENT ON FUNCTION hashindex.drop_index(text) IS 'drops an index with its set and its search function; the table itself, models, and an index of pgvector''s that was there before stay';
 
 CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

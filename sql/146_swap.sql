@@ -84,12 +84,12 @@ BEGIN
     -- Candidates are kept if the user chose them; a default gives way to the new model's default.
     beside.candidates := nullif(i.candidates, hashindex._usual_candidates(i, before));
     beside.building := NULL;
-    beside.probes := NULL;
+    beside.effort := NULL;
     beside.trained_rows := NULL;
     beside.landmark_table := NULL;
     beside.next_generation := NULL;
     PERFORM hashindex._make_generation(beside, used, base, jsonb_build_object(
-        'access', wanted, 'probes', CASE wanted WHEN 'landmarks' THEN hashindex._options_of(i) -> 'probes' END
+        'access', wanted, 'effort', CASE wanted WHEN 'lists' THEN hashindex._options_of(i) -> 'effort' END
     ));
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
     RETURN beside.name;

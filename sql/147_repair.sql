@@ -126,7 +126,7 @@ BEGIN
     i.generation := hashindex._new_generation(i.generation);
     UPDATE hashindex.index x
     SET (generation, access, building, landmark_table, next_generation, key_types, encoded)
-        = (i.generation, 'scan', CASE WHEN 'landmarks' IN (x.access, x.building) THEN 'landmarks' END, NULL, NULL, i.key_types, false)
+        = (i.generation, 'scan', CASE WHEN 'lists' IN (x.access, x.building) THEN 'lists' END, NULL, NULL, i.key_types, false)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);
@@ -167,9 +167,9 @@ DECLARE
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     emptied boolean;
 BEGIN
-    IF i.access = 'landmarks' AND landmarks IS NULL THEN
+    IF i.access = 'lists' AND landmarks IS NULL THEN
         RETURN NEXT 'the landmarks are gone';
-    ELSIF i.access = 'landmarks' THEN
+    ELSIF i.access = 'lists' THEN
         -- A crash empties unlogged landmarks. An empty table has none, and neither have small tenants.
         EXECUTE format(
             CASE WHEN i.tenant_column IS NULL THEN

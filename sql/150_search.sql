@@ -93,7 +93,7 @@ RETURN CASE WHEN dimension <= 500 THEN 0.5 + dimension / 750.0 ELSE 2.5 + dimens
 -- Nearest rows among those that match a filter. If few rows match the filter, compares all of them exactly, at once. Otherwise looks up
 -- candidates in the order of their codes, in batches that grow until enough match.
 CREATE OR REPLACE FUNCTION hashindex._filtered_search(
-    i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, filter text,
+    i hashindex.index, query {ext}.vector, k integer, candidates integer, effort integer, filter text,
     where_equals jsonb, caller_path text, tenant text DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
@@ -115,7 +115,7 @@ DECLARE
         ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
     -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
     needed double precision := wanted + 2 * sqrt(wanted);
-    lists integer := coalesce(probes, i.probes);
+    lists integer := coalesce(effort, i.effort);
     rows double precision := (
         SELECT greatest(1, c.reltuples)
         FROM pg_class c WHERE c.oid = base::regclass
@@ -137,7 +137,7 @@ BEGIN
     IF k IS NULL OR k < 1 THEN
         PERFORM hashindex._refuse('k', k, '1 or more');
     ELSIF lists NOT BETWEEN 1 AND 1000 THEN
-        PERFORM hashindex._refuse('probes', probes, '1 to 1000');
+        PERFORM hashindex._refuse('effort', effort, '1 to 1000');
     END IF;
     IF i.tenant_column IS NOT NULL THEN
         wanted_rows := concat_ws(' AND ', CASE WHEN wanted_rows <> '' OR filter = '' THEN wanted_rows WHEN tenant IS NULL THEN 'true' END, CASE WHEN tenant IS NOT NULL THEN of_tenant END);
@@ -230,9 +230,11 @@ CREATE OR REPLACE FUNCTION hashindex.search(
     query anycompatible,
     k integer DEFAULT 10,
     candidates integer DEFAULT NULL,
-    probes integer DEFAULT NULL,
-    where_equals jsonb DEFAULT NULL,
+    effort integer DEFAULT NULL,
     filter text DEFAULT NULL,
+    where_equals jsonb DEFAULT NULL,
+    tenant text DEFAULT NULL,
+    all_tenants boolean DEFAULT false,
     -- A default is evaluated in the caller's statement, before this function sets its own path.
     caller_path text DEFAULT current_setting('search_path')
 )
@@ -245,24 +247,35 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    -- A filter that is nothing but a tenant.
-    tenant text := CASE WHEN filter IS NULL AND where_equals ->> i.tenant_column IS NOT NULL AND where_equals - i.tenant_column = '{}' THEN hashindex._tenant_of(i, where_equals) END;
+    -- A filter of lists that is nothing but a tenant.
+    only_tenant text := coalesce(tenant, CASE WHEN filter IS NULL AND where_equals ->> i.tenant_column IS NOT NULL AND where_equals - i.tenant_column = '{}' THEN hashindex._tenant_of(i, where_equals) END);
 BEGIN
-    IF tenant IS NULL AND (filter IS NOT NULL OR where_equals <> '{}') THEN
+    IF i.tenant_column IS NULL AND (tenant IS NOT NULL OR all_tenants) THEN
+        RAISE EXCEPTION 'index "%" has no tenants', i.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave tenant and all_tenants out, or filter by the column.';
+    ELSIF i.code_table IS NULL THEN
+        RETURN QUERY EXECUTE format(
+            'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5, $6, caller_path => $7%s) s',
+            hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
+            CASE WHEN i.tenant_column IS NOT NULL THEN format(', tenant => $8::%s, all_tenants => $9', hashindex._tenant_type(i)) END
+        )
+        USING query, k, candidates, effort, filter, where_equals, caller_path, tenant, all_tenants;
+    ELSIF all_tenants OR only_tenant IS NULL AND (filter IS NOT NULL OR where_equals <> '{}') THEN
         RETURN QUERY SELECT f.id, f.distance
-        FROM hashindex._filtered_search(i, query::{ext}.vector, k, candidates, probes, filter, where_equals, caller_path) f;
+        FROM hashindex._filtered_search(
+            i, query::{ext}.vector, k, candidates, effort, coalesce(filter, CASE WHEN all_tenants THEN 'true' END), where_equals, caller_path
+        ) f;
     ELSE
         RETURN QUERY EXECUTE format(
             'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4%s) s',
             hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
-            CASE WHEN tenant IS NOT NULL THEN format(', tenant => $5::%s', hashindex._tenant_type(i)) END
+            CASE WHEN only_tenant IS NOT NULL THEN format(', $6, $7, caller_path => $8, tenant => $5::%s', hashindex._tenant_type(i)) END
         )
-        USING query, k, candidates, probes, tenant;
+        USING query, k, candidates, effort, only_tenant, filter, nullif(where_equals, CASE WHEN tenant IS NULL THEN where_equals END), caller_path;
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.search(text, anycompatible, integer, integer, integer, jsonb, text, text) IS
+COMMENT ON FUNCTION hashindex.search(text, anycompatible, integer, integer, integer, text, jsonb, text, boolean, text) IS
     'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}';
 
 -- One filter made of SQL text and of columns that are to equal values.

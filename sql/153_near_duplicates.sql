@@ -18,15 +18,15 @@ SET enable_seqscan = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
     base text := format('%I.%I', i.schema_name, i.table_name);
     kept text[] := hashindex._code_keys(i);
     done text;
 BEGIN
-    IF i.access <> 'landmarks' THEN
+    IF i.access <> 'lists' THEN
         RAISE EXCEPTION 'index "%" has access path %; near-duplicates are found by lists', i.name, i.access
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Run: pg-hashindex index configure %s --access landmarks', i.name);
+                  HINT = format('Run: pg-hashindex index configure %s --access lists', i.name);
     ELSIF max_distance IS NULL OR max_distance IN ('NaN', 'Infinity', '-Infinity') THEN
         RAISE EXCEPTION 'max_distance is %; it must be a finite number', coalesce(max_distance::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'For cosine it is 1 - similarity.';
@@ -68,7 +68,7 @@ BEGIN
             'other_ids', CASE cardinality(kept) WHEN 1 THEN 'p.other_id' ELSE hashindex._columns_of('(p.other_id)', kept) END
         )
     ) USING max_distance, radius, lists, first_list, last_list;
-    done := set_config('hnsw.ef_search', effort, true);
+    done := set_config('hnsw.ef_search', ef_search, true);
 END
 $$;
 

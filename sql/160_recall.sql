@@ -8,7 +8,7 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
+    dimension integer := CASE WHEN i.code_table IS NULL THEN (hashindex._used_set(i)).dimension ELSE (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id) END;
     given {ext}.vector := query;
     checked {ext}.vector := CASE WHEN {ext}.vector_dims(given) = dimension THEN {ext}.vector(given, dimension, true) ELSE hashindex._refuse_vector(given, dimension) END;
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
@@ -56,7 +56,7 @@ BEGIN
         ) f$recall$,
         hashindex._key_text('b', i.key_columns), i.column_name,
         format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
-        CASE WHEN i.tenant_column IS NOT NULL THEN ', filter => ''true''' END
+        CASE WHEN i.tenant_column IS NOT NULL THEN ', all_tenants => true' END
     ) INTO found USING index_name, k, candidates, sample;
     IF found IS NULL THEN
         RAISE EXCEPTION 'index "%" has fewer than two rows to compare', index_name

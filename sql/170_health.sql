@@ -81,7 +81,7 @@ BEGIN
                  ELSE format('the tenants of %s codes, of %s, are not as in the table: searches leave their rows out', found.stale, found.codes) END,
             CASE WHEN found.stale > 0 THEN format('pg-hashindex index repair %s --full', i.name) END;
     END IF;
-    IF i.access <> 'landmarks' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
+    IF i.access <> 'lists' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
         RETURN;
     END IF;
 
@@ -301,7 +301,7 @@ BEGIN
         UNION ALL
         SELECT 'rights', w.* FROM hashindex._rights_faults(i) w
         UNION ALL
-        SELECT 'access', CASE WHEN i.access = 'landmarks' AND landmarks IS NULL THEN 'broken' ELSE 'warning' END,
+        SELECT 'access', CASE WHEN i.access = 'lists' AND landmarks IS NULL THEN 'broken' ELSE 'warning' END,
                format('access path %s: %s', i.access, f), NULL, repair
         FROM hashindex._access_faults(i) f WHERE whole
         UNION ALL

@@ -354,7 +354,7 @@ def test_the_fewest_probes_are_looked_for(retrieval, monkeypatch):
     measures, systems = retrieval("_measures"), retrieval("_systems")
     monkeypatch.setattr(systems, "_CANDIDATES", (100, 50, 20))
     monkeypatch.setattr(systems, "_PROBES", (4, 5, 10, 20, 40))
-    # With 4 probes there may be fewer rows than 100: then all codes are compared.
+    # With an effort of 4 there may be fewer rows than 100: then all codes are compared.
     recalls = {
         100: (1.0, 0.9, 0.95, 0.97, 1.0),
         50: (0.8, 0.8, 0.9, 0.94, 0.96),
@@ -362,14 +362,14 @@ def test_the_fewest_probes_are_looked_for(retrieval, monkeypatch):
     }
 
     def point(searches, system, setting):
-        place = (4, 5, 10, 20, 40).index(setting.arguments["probes"])
+        place = (4, 5, 10, 20, 40).index(setting.arguments["effort"])
         recall = recalls[setting.arguments["candidates"]][place]
         return {"setting": setting.label, "recall": recall}
 
     monkeypatch.setattr(measures.Searches, "point", point)
     searches = measures.Searches(argparse.Namespace(drawn=drawn(retrieval)), None, measures.QUICK)
     found, _ = searches.finalists(systems.Ours("ours"), 0.95)
-    assert [p["setting"] for p in found] == ["candidates=100 probes=10", "candidates=50 probes=40"]
+    assert [p["setting"] for p in found] == ["candidates=100 effort=10", "candidates=50 effort=40"]
     (best,), _ = searches.finalists(systems.Ours("ours"), 1.1)
     assert best["recall"] == 1.0
 

@@ -7,12 +7,12 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB, OID
 from sqlalchemy.types import UserDefinedType
 
-revision = "0001b"
+revision = "0001c"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-_PATHS = "'scan', 'landmarks'"
+_PATHS = "'scan', 'lists'"
 _TIME = sa.DateTime(timezone=True)
 _NOW = sa.func.now()
 
@@ -118,7 +118,8 @@ def upgrade() -> None:
     op.create_table(
         "index",
         column("name", "search_NAME and the other functions have it", sa.Text),
-        column("model_id", "model that makes the codes", sa.BigInteger),
+        # Columns of an index that is kept by lists are NULL where pgvector keeps its set.
+        column("model_id", "model that makes the codes", sa.BigInteger, nullable=True),
         column("schema_name", "schema of the table", sa.Text),
         column(
             "table_name", "table that is searched; by name, since a restore changes oids", sa.Text
@@ -127,9 +128,9 @@ def upgrade() -> None:
         column("key_columns", "columns of the key, in the order of its index", sa.ARRAY(sa.Text)),
         column("key_types", "their types as the table declared them", sa.ARRAY(sa.Text)),
         column("metric", "distance that searches order by", sa.Text),
-        column("code_table", "table of the codes, in schema hashindex", sa.Text),
+        column("code_table", "table of the codes, in schema hashindex", sa.Text, nullable=True),
         column("created_at", "when it was made", _TIME, server_default=_NOW),
-        column("access", "access path in use", sa.Text, server_default="scan"),
+        column("access", "access path in use", sa.Text, nullable=True),
         column(
             "building",
             "access path that is to be built and take over; the one in use if it is built again",
@@ -140,9 +141,9 @@ def upgrade() -> None:
             "candidates",
             "rows that searches for ten compare exactly, by default",
             sa.Integer,
-            server_default="200",
+            nullable=True,
         ),
-        column("probes", "lists that searches read, by default", sa.Integer, nullable=True),
+        column("effort", "lists that searches read, by default", sa.Integer, nullable=True),
         column(
             "trained_rows",
             "rows of the table when its landmarks were trained",
@@ -157,18 +158,19 @@ def upgrade() -> None:
             "encoded",
             "whether all rows have had codes once; until then searches are exact",
             sa.Boolean,
-            server_default=sa.false(),
+            nullable=True,
         ),
         column(
             "unverified",
             "whether triggers were away, and codes are yet to be compared with fresh ones",
             sa.Boolean,
-            server_default=sa.false(),
+            nullable=True,
         ),
         column(
             "generation",
             "new with each creation, build and swap: searches tell old snapshots by it",
             sa.BigInteger,
+            nullable=True,
         ),
         column(
             "next_generation",
@@ -180,11 +182,13 @@ def upgrade() -> None:
             "storage",
             "part of the names of codes and landmarks; at first the name of the index",
             sa.Text,
+            nullable=True,
         ),
         column(
             "triggers",
             "part of the names of triggers and of functions that write codes; stays in a swap",
             sa.Text,
+            nullable=True,
         ),
         column(
             "swap_of",
@@ -215,16 +219,63 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
         sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),
-        sa.CheckConstraint("building = 'landmarks'", name="index_building_check"),
+        sa.CheckConstraint("building = 'lists'", name="index_building_check"),
         sa.CheckConstraint("candidates >= 1", name="index_candidates_check"),
-        sa.CheckConstraint("probes BETWEEN 1 AND 1000", name="index_probes_check"),
+        sa.CheckConstraint("effort BETWEEN 1 AND 1000", name="index_probes_check"),
         sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", name="index_storage_check"),
         sa.CheckConstraint(
             "(swap_of IS NULL) = (swap_state IS NULL) AND swap_state IN ('next', 'previous')",
             name="index_swap_state_check",
         ),
         schema="hashindex",
-        comment="indexes: which column is searched with which model, and where its codes are",
+        comment="indexes: names that are searched, their tables, and what lists keep of them",
+    )
+    op.create_table(
+        "index_set",
+        column("id", "order in which sets were made", sa.BigInteger, sa.Identity(always=True)),
+        column("index_name", "index that it is of", sa.Text),
+        column("model_id", "model of its codes; NULL: vectors", sa.BigInteger, nullable=True),
+        column("access", "hnsw or ivfflat; NULL: no index takes it", sa.Text, nullable=True),
+        column("column_name", "column of the vectors", sa.Text),
+        column("halves", "whether vectors are ranked as halfvec", sa.Boolean),
+        column("dimension", "of the vectors", sa.Integer),
+        column("code_column", "column of the codes, if they stand in one", sa.Text, nullable=True),
+        column("stores", "whether the set made that column, and drops it", sa.Boolean),
+        column("relation", "index of pgvector's, in the table's schema", sa.Text, nullable=True),
+        column("owns_relation", "whether it was made for this set", sa.Boolean),
+        column("candidates", "rows compared exactly, for ten", sa.Integer, nullable=True),
+        column("effort", "ef_search or probes; NULL: candidates", sa.Integer, nullable=True),
+        column("state", "building, ready, used or former", sa.Text),
+        column("created_at", "when it was begun", _TIME, server_default=_NOW),
+        sa.PrimaryKeyConstraint("id", name="index_set_pkey"),
+        sa.ForeignKeyConstraint(
+            ["index_name"],
+            ["hashindex.index.name"],
+            name="index_set_index_name_fkey",
+            ondelete="CASCADE",
+            onupdate="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["model_id"],
+            ["hashindex.model.id"],
+            name="index_set_model_id_fkey",
+            ondelete="RESTRICT",
+        ),
+        sa.CheckConstraint("access IN ('hnsw', 'ivfflat')", name="index_set_access_check"),
+        sa.CheckConstraint(
+            "state IN ('building', 'ready', 'used', 'former')", name="index_set_state_check"
+        ),
+        sa.CheckConstraint("candidates >= 1 AND effort >= 1", name="index_set_candidates_check"),
+        schema="hashindex",
+        comment="sets of indexes that pgvector keeps: one in use, and at most one beside it",
+    )
+    op.create_index(
+        "index_set_used_key",
+        "index_set",
+        ["index_name"],
+        unique=True,
+        schema="hashindex",
+        postgresql_where=sa.text("state = 'used'"),
     )
     op.create_table(
         "object",
@@ -253,7 +304,7 @@ def upgrade() -> None:
         column("model", "model of the index then, as NAME:VERSION", sa.Text),
         column("access", "access path then", sa.Text),
         column("candidates", "rows that were compared exactly", sa.Integer),
-        column("probes", "lists that were read", sa.Integer, nullable=True),
+        column("effort", "lists that were read", sa.Integer, nullable=True),
         column("k", "answers that were asked for", sa.Integer),
         column("queries", "number of queries", sa.Integer),
         column("recall", "share of the true answers that were found", sa.Double),
@@ -265,6 +316,7 @@ def upgrade() -> None:
             ["hashindex.index.name"],
             name="recall_history_index_name_fkey",
             ondelete="CASCADE",
+            onupdate="CASCADE",
         ),
         sa.CheckConstraint("recall BETWEEN 0 AND 1", name="recall_history_recall_check"),
         schema="hashindex",
@@ -297,5 +349,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("claim", "recall_history", "object", "index", "model_part", "model"):
+    tables = ("claim", "recall_history", "object", "index_set", "index", "model_part", "model")
+    for table in tables:
         op.drop_table(table, schema="hashindex")

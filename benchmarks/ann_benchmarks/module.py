@@ -107,7 +107,7 @@ class Hashindex(Postgres):
         store.save(self._connection, model)
         index = HashIndex.create(
             self._connection, "items_idx", table="items", column="embedding", model="items",
-            access="landmarks",
+            access="lists",
         )  # fmt: skip
         index.encode()
 

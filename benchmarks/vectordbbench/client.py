@@ -32,7 +32,7 @@ class HashindexCaseConfig(BaseModel, DBCaseConfig):
     metric_type: MetricType | None = None
     bits: int = 256
     candidates: int = 80
-    probes: int = 224
+    effort: int = 224
 
     def index_param(self):
         metric = METRICS.get(self.metric_type or MetricType.COSINE)
@@ -43,7 +43,7 @@ class HashindexCaseConfig(BaseModel, DBCaseConfig):
         return {"metric": metric, "bits": self.bits}
 
     def search_param(self):
-        return {"candidates": self.candidates, "probes": self.probes}
+        return {"candidates": self.candidates, "effort": self.effort}
 
 
 class HashindexClient(VectorDB):
@@ -104,16 +104,16 @@ class HashindexClient(VectorDB):
         store.save(self.connection, hasher.fit(rows).to_model("vdb", metric=metric, cuts=3))
         index = HashIndex.create(
             self.connection, "vdb_idx", table=self.table, column="embedding", model="vdb",
-            access="landmarks",
+            access="lists",
         )  # fmt: skip
         index.encode()
         self.connection.execute(f"VACUUM ANALYZE {self.table}")
 
     def search_embedding(self, query, k=100, **_):
-        candidates, probes = self.case.search_param().values()
+        candidates, effort = self.case.search_param().values()
         found = self.connection.execute(
             "SELECT id FROM hashindex.search_vdb_idx(%s, %s, %s, %s) ORDER BY distance",
-            [Vector(np.asarray(query, np.float32)), k, candidates, probes],
+            [Vector(np.asarray(query, np.float32)), k, candidates, effort],
             prepare=True,
             binary=True,
         )

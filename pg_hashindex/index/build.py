@@ -131,10 +131,10 @@ def rebalance(
             # Read again: the index may have been configured since it was opened.
             access = "SELECT i.access FROM hashindex.index i WHERE i.name = $1"
             row = execute(index.connection, access, [index.name]).fetchone()
-            if row != ("landmarks",):
+            if row != ("lists",):
                 raise InvalidInputError(
                     f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
-                    "landmarks"
+                    "lists"
                 )
             build = LandmarkBuild(index, work, Throttle(None), memory=most_memory, jobs=most_jobs)
             if tenant is not None:

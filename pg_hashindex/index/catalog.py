@@ -35,7 +35,7 @@ from ..errors import (
 from ..models import store
 from ..models.model import Metric, Model
 
-Access = Literal["scan", "landmarks"]
+Access = Literal["scan", "lists"]
 #: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "previous"]
 
@@ -158,7 +158,7 @@ class IndexRow:
     access: Access
     building: Access | None
     candidates: int
-    probes: int | None
+    effort: int | None
     storage: str
     triggers: str
     swap_of: str | None
@@ -338,10 +338,10 @@ class IndexRow:
             raise
 
     def has_usual_counts(self) -> bool:
-        """Return whether searches keep the candidates and probes that a new index would have."""
+        """Return whether searches keep the candidates and effort that a new index would have."""
         usual = (
             "SELECT i.candidates = hashindex._usual_candidates(i, m) "
-            "AND coalesce(i.probes, 80) = 80 FROM hashindex.index i "
+            "AND coalesce(i.effort, 80) = 80 FROM hashindex.index i "
             "JOIN hashindex.model m ON m.id = i.model_id WHERE i.name = $1"
         )
         with translated_errors(self):

@@ -233,7 +233,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         patience
             As `drop`, since tables that searches no longer use are dropped.
         **options
-            The fields ``access``, ``candidates`` and ``probes`` of `IndexOptions`.
+            The fields ``access``, ``candidates`` and ``effort`` of `IndexOptions`.
 
         Returns
         -------
@@ -250,7 +250,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         given = checked_options(self.name, options, to=options_changed_by("configure"))
         row = self.metadata
         with translated_errors(table=row.qualified_table):
-            configured = "SELECT hashindex._configure_index($1, $2)"
+            configured = "SELECT hashindex._configure_lists($1, $2)"
             values = [self.name, Jsonb(given)]
             row.change(configured, values, patience=patience)
             # This transaction is its own, since it waits for running searches.

@@ -75,10 +75,10 @@ class IndexOptions(TypedDict, total=False):
         A column, or several, that are unique together and NOT NULL; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         The exact distance of answers; the model's by default.
-    access : {"scan", "landmarks"}, optional
+    access : {"scan", "lists"}, optional
         How searches find candidates: among all codes, or in the lists of codes around the nearest
         landmarks. `HashIndex.encode` builds any access path but "scan", and searches use it from
-        then on. By default "landmarks" if the table has 10,000 vectors when the index is made, else
+        then on. By default "lists" if the table has 10,000 vectors when the index is made, else
         "scan"; also "scan" for models of labels, pairs, triplets or graphs, and for metric "ip" if
         lengths of vectors differ.
     candidates : int, optional
@@ -86,7 +86,7 @@ class IndexOptions(TypedDict, total=False):
         keep more in proportion. By default as many as held .98 of the true neighbours when the
         model was trained, some more if the table has more rows than were measured then; 200 if
         training measured nothing, or another order.
-    probes : int, optional
+    effort : int, optional
         Landmarks whose lists are read, 1 to 1000; 80 by default.
     tenant : str, optional
         A column of tenants, of which most searches want the rows of one. Each large tenant gets
@@ -114,7 +114,7 @@ class IndexOptions(TypedDict, total=False):
             "Rows kept by code before the exact order.", "as measured", changed_by=("configure",)
         ),
     ]
-    probes: Annotated[
+    effort: Annotated[
         int | None,
         Option(
             "Landmarks whose lists are read, 1 to 1000.", "as measured", changed_by=("configure",)

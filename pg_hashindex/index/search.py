@@ -77,7 +77,7 @@ class SearchOptions(TypedDict, total=False):
     """The arguments of a search beside its query; see `HashIndex.search`."""
 
     candidates: int | None
-    probes: int | None
+    effort: int | None
     where: sa.ColumnElement[bool] | None
     filter: str | None
     tenant: Any
@@ -149,7 +149,7 @@ class Search(_Question):
 
     k: int = 10
     candidates: int | None = None
-    probes: int | None = None
+    effort: int | None = None
     where: sa.ColumnElement[bool] | None = None
     filter: str | None = None
     tenant: Any = _NOT_GIVEN
@@ -159,7 +159,7 @@ class Search(_Question):
         named_tenant = _tenant_text(row, self.tenant)
         vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
         candidates = as_optional_count("candidates", self.candidates)
-        probes = as_optional_count("probes", self.probes)
+        effort = as_optional_count("effort", self.effort)
         if self.like:
             # One more answer and candidate, since the row itself is always found.
             k, candidates = k + 1, None if candidates is None else candidates + 1
@@ -183,7 +183,7 @@ class Search(_Question):
                 restriction = f"({self.filter}\n) AND ({restriction}\n)"
             elif equalities is not None and len(parts) == 1 and named_tenant is None:
                 restriction = None
-        params: list[Any] = [vector, k, candidates, probes]
+        params: list[Any] = [vector, k, candidates, effort]
         if named_tenant is not None:
             params += [named_tenant, restriction]
             call = sql.SQL("hashindex.{}($1, $2, $3, $4, $6, tenant => $5::text::{})").format(
@@ -359,7 +359,7 @@ class Searches(Generic[Hits, HybridHits]):
         candidates : int, optional
             Rows kept by code before the exact order; by default the index's own number, and
             in proportion more for more than ten answers.
-        probes : int, optional
+        effort : int, optional
             Landmarks whose lists are read, 1 to 1000, if access is by landmarks; the index's own
             number by default. If these lists have fewer than k rows, more are read.
         where : sqlalchemy condition, optional
@@ -394,7 +394,7 @@ class Searches(Generic[Hits, HybridHits]):
         ----------
         row_id
             The row's key, or its text; of several columns, a tuple or a JSON array.
-        k, candidates, probes, where, filter, tenant
+        k, candidates, effort, where, filter, tenant
             As `search`.
 
         Raises

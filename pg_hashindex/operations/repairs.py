@@ -309,7 +309,7 @@ class _Repairer:
                 )
         if index.swap_state == "next":
             return  # the swap encodes
-        if index.access == "landmarks":
+        if index.access == "lists":
             listed = verifier.list_missing()
             if listed:
                 self.done.append(f"listed {listed} rows{who} that no landmark had")

@@ -498,9 +498,9 @@ def remedy(
     max_ms: float | None,
     exact_ms: float,
 ) -> str:
-    """Return advice for an index that no candidates and probes bring to the goal."""
-    if row.access == "scan" and model.access == "landmarks":
-        return f"read some lists of codes instead of all: {_configure(row)} --access landmarks"
+    """Return advice for an index that no candidates and effort bring to the goal."""
+    if row.access == "scan" and model.access == "lists":
+        return f"read some lists of codes instead of all: {_configure(row)} --access lists"
     if any(point.least_recall >= recall for point in points):
         if max_ms is not None and exact_ms <= max_ms:
             return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
@@ -511,12 +511,12 @@ def remedy(
     return _better_codes(row, model)
 
 
-def many_lists(row: IndexRow, model: ModelFacts, lists: int, probes: int) -> str | None:
+def many_lists(row: IndexRow, model: ModelFacts, lists: int, effort: int) -> str | None:
     """Say how to read fewer lists if searches read a tenth of them."""
-    if 10 * probes < lists:
+    if 10 * effort < lists:
         return None
     better = _better_codes(row, model)
-    return f"that reads {min(probes, lists)} of {lists} lists; to read fewer, {better}"
+    return f"that reads {min(effort, lists)} of {lists} lists; to read fewer, {better}"
 
 
 def _configure(row: IndexRow) -> str:

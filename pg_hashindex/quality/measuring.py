@@ -156,7 +156,7 @@ class Measured:
     index: str
     model: str
     access: Access
-    probes: int | None
+    effort: int | None
     k: int
     queries: int
     least_recall: float
@@ -213,15 +213,15 @@ class Measuring:
         candidates: int,
         done: Callable[[], object],
         *,
-        probes: int | None = None,
+        effort: int | None = None,
     ) -> Measured:
         """Search an index by its own access path; call ``done`` after each.
 
-        ``probes`` are the index's own by default.
+        ``effort`` are the index's own by default.
         """
         with translated_errors(table=index.qualified_table):
             answers = ask(
-                lambda query: self._search(index, query, candidates, probes),
+                lambda query: self._search(index, query, candidates, effort),
                 self.asked,
                 done=done,
             )
@@ -233,7 +233,7 @@ class Measuring:
             index=index.name,
             model=index.model_name,
             access=index.access,
-            probes=index.probes if probes is None else probes,
+            effort=index.effort if effort is None else effort,
             k=self.k,
             queries=len(self.asked),
             least_recall=answers.least_recall(self.exact, self.k),
@@ -257,7 +257,7 @@ class Measuring:
         return [Hit(*row) for row in rows if row[0] != query.key_text][: self.k]
 
     def _search(
-        self, index: IndexRow, query: _Asked, candidates: int, probes: int | None
+        self, index: IndexRow, query: _Asked, candidates: int, effort: int | None
     ) -> list[Hit]:
         search = Search(
             query=query.vector,
@@ -265,7 +265,7 @@ class Measuring:
             key=query.key,
             k=self.k,
             candidates=candidates,
-            probes=probes,
+            effort=effort,
             **index.everywhere if query.tenant is None else {"tenant": query.tenant},
         )
         cursor = RawCursor(index.connection, row_factory=tuple_row)

@@ -16,7 +16,7 @@ __all__ = ["HEADINGS", "HistoryPoint", "history", "obstacle", "save"]
 
 #: The fields of a `HistoryPoint`, as tables name them.
 HEADINGS = (
-    *("measured", "seed", "queries", "model", "access", "candidates", "probes", "k"),
+    *("measured", "seed", "queries", "model", "access", "candidates", "effort", "k"),
     *("recall", "p50 ms", "p95 ms"),
 )
 
@@ -39,7 +39,7 @@ class HistoryPoint:
     model: str
     access: Access
     candidates: int
-    probes: int | None
+    effort: int | None
     k: int
     recall: float
     p50_ms: float

@@ -1,4 +1,4 @@
-"""Find the candidates and probes with which an index reaches a recall the fastest.
+"""Find the candidates and effort with which an index reaches a recall the fastest.
 
 Both are arguments of a search, so the index itself is measured, as it is, and nothing is written.
 """
@@ -50,7 +50,7 @@ _MODEL_FACTS: LiteralString = """
     FROM hashindex.index i JOIN hashindex.readable_model m ON m.id = i.model_id WHERE i.name = $1
 """
 
-# Measures a search with some probes and candidates, once.
+# Measures a search with some effort and candidates, once.
 _At = Callable[[int | None, int], Measured]
 
 
@@ -63,7 +63,7 @@ class Tuned:
     recall, k, max_ms
         The goal.
     points
-        By probes and candidates.
+        By effort and candidates.
     own, best
         With the index's current settings; and with the fastest that reach the goal, or else those
         of the highest recall.
@@ -121,12 +121,12 @@ def tune(
     most_seconds: float | None = None,
     candidates: Sequence[int] = CANDIDATES,
 ) -> Tuned:
-    """Find the candidates and probes with which an index reaches a recall the fastest.
+    """Find the candidates and effort with which an index reaches a recall the fastest.
 
     The lower bound of the measured recall has to reach it, so that other queries find as much.
     Tries ``candidates`` first, and those of the index. If these are not enough, it doubles them or
-    the probes, whatever finds more, or both if neither does, until the recall is reached or nothing
-    helps. Then it tries fewer and more probes, each with the fewest candidates that are enough.
+    the effort, whatever finds more, or both if neither does, until the recall is reached or nothing
+    helps. Then it tries less and more effort, each with the fewest candidates that are enough.
     Works in a read-only session.
 
     Parameters
@@ -171,20 +171,20 @@ def tune(
     with Progress(f"measuring {row.name}", steps, "query") as bar:
         exact_ms = measuring.find_truth(bar.update, most_seconds=most_seconds)
 
-        def at(probes: int | None, candidates: int) -> Measured:
-            place = probes, candidates
+        def at(effort: int | None, candidates: int) -> Measured:
+            place = effort, candidates
             if place not in measured:
                 bar.total = max(bar.total, bar.n + len(measuring.asked))
-                measured[place] = measuring.measure(row, candidates, bar.update, probes=probes)
+                measured[place] = measuring.measure(row, candidates, bar.update, effort=effort)
             return measured[place]
 
         # The most first, since the first searches read from disk.
-        top, *_ = [at(row.probes, count) for count in reversed(counts)]
+        top, *_ = [at(row.effort, count) for count in reversed(counts)]
         cause = None
         if max(point.least_recall for point in measured.values()) < recall:
             top, cause = _climb(at, top, recall, row, exact_ms[0])
-        if cause is None and row.access == "landmarks":
-            _try_probes(at, top.probes or 1, sorted({count for _, count in measured}), recall)
+        if cause is None and row.access == "lists":
+            _try_probes(at, top.effort or 1, sorted({count for _, count in measured}), recall)
     points = sorted(measured.values(), key=_size)
     best, cause = _best(points, recall, max_ms, cause)
     return Tuned(
@@ -193,7 +193,7 @@ def tune(
         k,
         max_ms,
         points,
-        measured[row.probes, usual],
+        measured[row.effort, usual],
         best,
         cause,
         None
@@ -215,7 +215,7 @@ def tune_built(
 
     Settings that someone has chosen stay if they are good enough, or if all are to be ``keep``-t.
     Settings of an index that was ``complete`` before are only replaced by fewer candidates or
-    probes, since times differ from run to run.
+    effort, since times differ from run to run.
     """
     half = (max(CANDIDATES[0], index.row.candidates // 2),)
     tuned = tune(index, recall, queries=queries, most_seconds=_BUILT_SECONDS, candidates=half)
@@ -238,9 +238,9 @@ def shortfall(index: HasRow, tuned: Tuned) -> str | None:
         return f"{tuned.cause}; {tuned.remedy}"
     row = index.row
     # The lists of a tenant are few.
-    if row.access != "landmarks" or row.tenant_column is not None or (lists := row.lists()) is None:
+    if row.access != "lists" or row.tenant_column is not None or (lists := row.lists()) is None:
         return None
-    return many_lists(row, _model_facts(row), lists.landmarks, tuned.best.probes or 0)
+    return many_lists(row, _model_facts(row), lists.landmarks, tuned.best.effort or 0)
 
 
 def _model_facts(row: IndexRow) -> ModelFacts:
@@ -260,42 +260,42 @@ def is_worth_tuning(index: HasRow) -> bool:
 
 
 def apply(index: HashIndex, tuned: Tuned) -> HashIndex:
-    """Store the best candidates and probes as the defaults of the index's searches."""
+    """Store the best candidates and effort as the defaults of the index's searches."""
     best = tuned.best
     return index.configure(
         # Searches for more than ten rows keep more in proportion.
         candidates=-(-10 * best.candidates // max(tuned.k, 10)),
-        probes=best.probes if best.access == "landmarks" else None,
+        effort=best.effort if best.access == "lists" else None,
     )
 
 
 def describe(point: Measured) -> str:
     """Return the settings of a measurement in words."""
-    probes = "" if point.access != "landmarks" else f" of {point.probes} probes"
-    return f"{point.candidates} candidates{probes}"
+    effort = "" if point.access != "lists" else f" of {point.effort} lists"
+    return f"{point.candidates} candidates{effort}"
 
 
 def _climb(
     at: _At, top: Measured, recall: float, row: IndexRow, exact_ms: float
 ) -> tuple[Measured, str | None]:
-    """Double candidates and probes until they reach the recall, or return why they do not."""
+    """Double candidates and effort until they reach the recall, or return why they do not."""
     cause = None
     while top.least_recall < recall and cause is None:
         candidates = next((count for count in _COUNTS if count >= 2 * top.candidates), None)
-        probes = 2 * (top.probes or 0) if row.access == "landmarks" else 0
-        probes = probes if probes <= _MOST_PROBES else 0
-        tried = [] if candidates is None else [at(top.probes, candidates)]
-        tried += [at(probes, top.candidates)] if probes else []
+        effort = 2 * (top.effort or 0) if row.access == "lists" else 0
+        effort = effort if effort <= _MOST_PROBES else 0
+        tried = [] if candidates is None else [at(top.effort, candidates)]
+        tried += [at(effort, top.candidates)] if effort else []
         if reaching := [point for point in tried if point.least_recall >= recall]:
             top = _cheapest(reaching)
             continue
         if not any(point.recall >= top.recall + _GAIN for point in tried):
             if top.candidates < CANDIDATES[-1]:
                 # Codes that put the true rows late need far more.
-                top = at(top.probes, CANDIDATES[-1])
+                top = at(top.effort, CANDIDATES[-1])
                 continue
-            if candidates is not None and probes:
-                tried.append(at(probes, candidates))
+            if candidates is not None and effort:
+                tried.append(at(effort, candidates))
         top, cause = _step(top, tried, row.model_name, exact_ms)
     return top, cause
 
@@ -322,27 +322,27 @@ def _step(
 
 
 def _try_probes(at: _At, start: int, counts: Sequence[int], recall: float) -> None:
-    """Measure fewer and more probes than ``start``, as long as searches do not become slower.
+    """Measure less and more effort than ``start``, as long as searches do not become slower.
 
     Each with the fewest candidates that reach the recall, and the others that the way there takes.
     """
 
-    def least(probes: int) -> Measured | None:
-        place = bisect_left(counts, recall, key=lambda count: at(probes, count).least_recall)
-        return at(probes, counts[place]) if place < len(counts) else None
+    def least(effort: int) -> Measured | None:
+        place = bisect_left(counts, recall, key=lambda count: at(effort, count).least_recall)
+        return at(effort, counts[place]) if place < len(counts) else None
 
     first = fastest = least(start)
     for factor in (0.5, 2.0):
-        last, probes = first, int(factor * start)
-        while last is not None and 1 <= probes <= _MOST_PROBES:
-            point = least(probes)
+        last, effort = first, int(factor * start)
+        while last is not None and 1 <= effort <= _MOST_PROBES:
+            point = least(effort)
             slower = point is not None and point.p50_ms > last.p50_ms * _SAME_TIME + _SAME_MS
             last = None if slower else point
             fastest = last or fastest
-            probes = int(factor * probes)
-    if fastest is not None and (fastest.probes or 0) > 1:
+            effort = int(factor * effort)
+    if fastest is not None and (fastest.effort or 0) > 1:
         # Half as many find too little; something between may be enough.
-        least(int(0.7 * (fastest.probes or 0)))
+        least(int(0.7 * (fastest.effort or 0)))
 
 
 def _best(
@@ -351,7 +351,7 @@ def _best(
     """Return the fastest settings that reach the goal, or else the nearest, and why not."""
     allowed = [point for point in points if max_ms is None or point.p50_ms <= max_ms]
     reaching = [point for point in points if point.least_recall >= recall]
-    # Fewer candidates or probes are never slower: if they were measured so, it was chance.
+    # Fewer candidates or effort are never slower: if they were measured so, it was chance.
     times = {
         point: min(other.p50_ms for other in points if _within(point, other)) for point in reaching
     }
@@ -371,20 +371,20 @@ def _best(
 
 
 def _fastest(points: Sequence[Measured], times: Mapping[Measured, float]) -> Measured:
-    """Return the fastest point; of equal times, that with the fewest candidates and probes."""
+    """Return the fastest point; of equal times, that with the fewest candidates and effort."""
     most = min(times[point] for point in points) * _SAME_TIME + _SAME_MS
     return min((point for point in points if times[point] <= most), key=lambda p: sum(_size(p)))
 
 
 def _cheapest(points: Iterable[Measured]) -> Measured:
-    """Return the fewest probes and candidates that find as much as any."""
+    """Return the least effort and the fewest candidates that find as much as any."""
     points = list(points)
     most = max(point.recall for point in points)
     return min((point for point in points if point.recall > most - _GAIN), key=_size)
 
 
 def _size(point: Measured) -> tuple[int, int]:
-    return point.probes or 0, point.candidates
+    return point.effort or 0, point.candidates
 
 
 def _within(one: Measured, other: Measured) -> bool:

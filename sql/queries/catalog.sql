@@ -6,7 +6,7 @@ SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, 
            WHEN 1 THEN ARRAY[hashindex._base_type(i.key_types[1])]
            ELSE hashindex._base_types(i) END AS base_types,
        i.metric, i.code_table, i.created_at,
-       i.access, i.building, i.candidates, i.probes,
+       i.access, i.building, i.candidates, i.effort,
        i.storage, i.triggers, i.swap_of, i.swap_state, i.encoded, i.tenant_column,
        CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
        hashindex._options_of(i) AS options,

@@ -12,16 +12,16 @@ END
 -- name: save
 -- Saves a measurement, if the index still has the model that was measured.
 INSERT INTO hashindex.recall_history (
-    index_name, seed, model, access, candidates, probes, k, queries, recall,
+    index_name, seed, model, access, candidates, effort, k, queries, recall,
     p50_ms, p95_ms
 )
-SELECT i.name, %(seed)s, %(model)s, %(access)s, %(candidates)s, %(probes)s,
+SELECT i.name, %(seed)s, %(model)s, %(access)s, %(candidates)s, %(effort)s,
        %(k)s, %(queries)s, %(recall)s, %(p50_ms)s, %(p95_ms)s
 FROM hashindex.index i WHERE i.name = %(index)s AND i.model_id = %(model_id)s
 
 -- name: history
 -- The latest measurements of an index. $1: the index; $2: how many.
-SELECT h.measured_at, h.seed, h.model, h.access, h.candidates, h.probes, h.k,
+SELECT h.measured_at, h.seed, h.model, h.access, h.candidates, h.effort, h.k,
        h.queries, h.recall, h.p50_ms, h.p95_ms
 FROM hashindex.recall_history h
 WHERE h.index_name = $1 ORDER BY h.id DESC LIMIT $2

@@ -9,7 +9,7 @@ WHERE work = $1 AND name = $2 AND pid = pg_backend_pid()
 -- name: list
 -- Work that runs, or that can be continued.
 -- Dead work that left nothing to continue is not listed: the next run of its kind takes it over.
-SELECT CASE WHEN c.work <> 'access' THEN c.work WHEN i.access = 'landmarks' THEN 'rebalance'
+SELECT CASE WHEN c.work <> 'access' THEN c.work WHEN i.access = 'lists' THEN 'rebalance'
             ELSE 'encode' END AS work,
        i.name, i.swap_of, s.is_running, c.phase, c.rows_done, c.rows_total,
        extract(epoch FROM clock_timestamp() - c.phase_started_at)::double precision

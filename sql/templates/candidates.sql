@@ -1,6 +1,6 @@
 -- Ranks codes: those in the lists of the landmarks nearest to the query, or all of them.
 CREATE OR REPLACE FUNCTION {candidates}(
-    query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, checked boolean DEFAULT false{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant}
+    query anycompatible, n integer DEFAULT NULL, effort integer DEFAULT NULL, checked boolean DEFAULT false{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant}
 )
 RETURNS TABLE ({answer})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
@@ -33,11 +33,11 @@ BEGIN
         u5 "bit" := hashindex_codes[5];
         hashindex_ids {key_type}[];
 {if lists}
-        n_probes integer := CASE WHEN coalesce($3, {probes}) BETWEEN 1 AND 1000 THEN coalesce($3, {probes}) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
+        n_probes integer := CASE WHEN coalesce($3, {effort}) BETWEEN 1 AND 1000 THEN coalesce($3, {effort}) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
         point {ext}.halfvec := {point};
 {if tenant}
 {else tenant}
-        effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+        ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
 {end tenant}
         done text;
         lists integer[];
@@ -82,9 +82,9 @@ BEGIN
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT n_probes
                 );
-                done := set_config('hnsw.ef_search', effort, true);
+                done := set_config('hnsw.ef_search', ef_search, true);
             ELSE
-                -- With more probes, comparing all is faster.
+                -- With more effort, comparing all is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );

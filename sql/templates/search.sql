@@ -2,7 +2,7 @@
 -- pages at a time. The functions that it calls allow themselves index scans again. With tenants, a search with a filter besides is like any with a filter, and so is one
 -- of a role that sees the rows of its tenant alone.
 CREATE OR REPLACE FUNCTION {search}(
-    query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
+    query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, effort integer DEFAULT NULL,
     filter text DEFAULT NULL, where_equals jsonb DEFAULT NULL,
     caller_path text DEFAULT current_setting('search_path'){if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant}
 )

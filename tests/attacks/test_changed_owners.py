@@ -221,7 +221,7 @@ def test_default_privileges_reach_no_table_of_an_index(connection, keeper, mallo
     make_docs(keeper)
     keeper.execute("REVOKE ALL ON shop.docs FROM PUBLIC, mallory")
     index = indexed(keeper, "docs", table="shop.docs")
-    index.configure(access="landmarks")
+    index.configure(access="lists")
     keeper.execute("SELECT hashindex._begin_build('docs')")
     made = "SELECT relname FROM pg_class WHERE relname ~ '^docs_' AND relkind = 'r'"
     assert len(keeper.execute(made).fetchall()) == 6

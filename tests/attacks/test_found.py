@@ -78,7 +78,7 @@ def test_2_catalog_text_never_becomes_sql(theirs, connection, mallory, key_type)
         lambda: HashIndex.open(connection, "items_idx").search_like(1),
         lambda: HashIndex.open(connection, "items_idx").encode(),
         lambda: operations.check(HashIndex.open(connection, "items_idx"), full=True),
-        lambda: connection.execute("SELECT hashindex.configure_index('items_idx', 'landmarks')"),
+        lambda: connection.execute("SELECT hashindex.configure_index('items_idx', 'lists')"),
         lambda: connection.execute("SELECT hashindex.code_of('items_idx', '1')"),
         lambda: operations.repair(HashIndex.open(connection, "items_idx")),
     ):
@@ -180,7 +180,7 @@ def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
 def test_10_rights_on_one_column_give_no_codes(keeper, connection, mallory):
     connection.execute("GRANT INSERT ON items TO mallory; GRANT SELECT (id) ON items TO mallory")
     index = create_index(keeper)
-    index.configure(access="landmarks").encode()
+    index.configure(access="lists").encode()
     held = connection.execute(
         "SELECT c.relname FROM pg_class c, aclexplode(c.relacl) acl "
         "WHERE c.relnamespace = 'hashindex'::regnamespace AND acl.grantee = 'mallory'::regrole"
@@ -217,7 +217,7 @@ def test_others_cannot_block_the_administrator(theirs, connection, mallory):
         mallory.execute("SELECT pg_advisory_lock(1751805794, %s)", [number])
     with denied():
         mallory.execute("INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)")
-    theirs.configure(access="landmarks").encode()
+    theirs.configure(access="lists").encode()
     HashIndex.open(theirs.connection, "items_idx").rebalance()
     operations.repair(theirs)
     store.save(theirs.connection, theirs.loaded_model)
@@ -305,7 +305,7 @@ def test_functions_beside_pgvector(connection, keeper, mallory, kind):
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_7_pgvector_in_a_schema_of_its_own(server, make_database, as_role, access):
     """Then no role may trust schema public: nothing of it runs in what a caller asks."""
     url = make_database("template0")

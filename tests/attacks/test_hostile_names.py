@@ -171,14 +171,14 @@ def test_payloads_as_names(canary, items, vectors, model):
             "table": table.as_string(connection),
             "column": f"v{payload}"[:63],
             "model": "lsh",
-            "access": "landmarks",
+            "access": "lists",
         }
         with pytest.raises(InvalidInputError, match="is not 1 to 40 letters"):
             HashIndex.create(connection, payload[:40], **asked)
         index = HashIndex.create(connection, "i", **asked)
         index.encode()
         index = HashIndex.open(connection, "i")
-        assert index.access == "landmarks"
+        assert index.access == "lists"
         assert index.search(vectors[number], 1)[0].id == number + 1
         assert index.rebalance().rows == 300
         connection.execute(

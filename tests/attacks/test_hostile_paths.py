@@ -108,7 +108,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
     index = create_index(poisoned, table="public.items")
     assert index.encode() == 300
     query = Vector(vectors[0])
-    for access in ("landmarks", "scan"):
+    for access in ("lists", "scan"):
         HashIndex.open(poisoned, "items_idx").configure(access=access).encode()
         index = HashIndex.open(poisoned, "items_idx")
         assert index.access == access
@@ -126,7 +126,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
             "hashindex.encode('lsh', %(q)s)",
             "hashindex.project('lsh', %(q)s)",
         ]
-        if access == "landmarks":
+        if access == "lists":
             calls.append("hashindex.near_duplicates('items_idx', 1, 12)")
             assert operations.near_duplicates(index, "public.near", max_distance=1.0).pairs
         for call in calls:
@@ -190,8 +190,8 @@ def test_functions_whatever_comes_before_pg_catalog(poisoned, connection, vector
         "hashindex.hybrid('items_idx', %(q)s, 'b', 'category')",
         "hashindex.recall('items_idx', 3, 3)",
         "hashindex.encode('lsh', %(q)s)",
-        "hashindex.create_index('second', 'public.items', 'embedding', 'lsh')",
-        "hashindex.configure_index('second', access => 'landmarks')",
+        "hashindex.create_index('second', 'public.items', 'embedding', 'lsh', access => 'scan')",
+        "hashindex.configure_index('second', access => 'lists')",
         "hashindex.begin_swap('second', 'lsh')",
         "hashindex.drop_index('second')",
     ):
@@ -223,7 +223,8 @@ def test_temporary_tables_of_the_same_names(index, vectors):
     connection.execute("UPDATE public.items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id < 5")
     connection.execute("DELETE FROM public.items WHERE id = 9")
     connection.execute(
-        "SELECT hashindex.create_index('second', 'public.items', 'embedding', 'lsh'), "
+        "SELECT hashindex.create_index("
+        "'second', 'public.items', 'embedding', 'lsh', access => 'scan'), "
         "hashindex.drop_index('second')"
     )
     connection.execute("DISCARD TEMP")
@@ -269,7 +270,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("model", "list")
         on("model", "show", "one")
         on("index", "create", "i", *source, "--model", "one")
-        for access in ("landmarks", "scan"):
+        for access in ("lists", "scan"):
             on("index", "configure", "i", "--access", access)
             on("index", "encode", "i")
             on("search", "i", "--query", "[1,2,3,4,5,6,7,8]")
@@ -300,7 +301,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("index", "repair", "--orphans")
         on("index", "create", "tuned", *source, "--model", "two")
         on("tune", "tuned", "--recall", "0.1", *quick, "--apply")
-        on("index", "configure", "tuned", "--access", "landmarks")
+        on("index", "configure", "tuned", "--access", "lists")
         on("index", "encode", "tuned")
         on("index", "rebalance", "tuned")
         on("index", "drop", "tuned", "--yes")
@@ -351,7 +352,7 @@ def test_every_function_names_what_it_means(connection, home, vectors):
     connection.execute(
         f"CREATE TABLE public.halves (id int PRIMARY KEY, embedding {home}.halfvec(8))".encode()
     )
-    for access in ("scan", "landmarks"):
+    for access in ("scan", "lists"):
         index = create_index(connection, access, table="public.items")
         index.configure(access=access).encode()
     for name, model in (("halves", "lsh"), ("halves4", "lsh3")):

@@ -55,7 +55,7 @@ def calls(function, half):
 @pytest.fixture
 def targets(canary, items, model):
     """Indexes to name, one of them with landmarks."""
-    indexed(canary, access="landmarks")
+    indexed(canary, access="lists")
     indexed(canary, "scanned")
     return canary
 

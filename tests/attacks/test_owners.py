@@ -185,7 +185,7 @@ BY_INDEX = {
     "waiting": lambda i: i.waiting(),
     "summary": lambda i: i.summary(),
     "rebalance": lambda i: i.rebalance(),
-    "configure, encode": lambda i: i.configure(access="landmarks").encode(),
+    "configure, encode": lambda i: i.configure(access="lists").encode(),
     "swap": lambda i: operations.swap(i, "other", queries=5, force=True),
     "repair": lambda i: operations.repair(i, full=True),
     "evaluate": lambda i: evaluate.evaluate(i, queries=5),

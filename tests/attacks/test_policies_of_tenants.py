@@ -54,7 +54,7 @@ def items(connection):
             copy.write_row((row, tenant, Vector(VECTORS[row])))
     model = ITQ(n_bits=8, random_state=0).fit(VECTORS).to_model("m", metric="l2", cuts=3)
     store.save(connection, model)
-    indexed(connection, model="m", metric="l2", access="landmarks", tenant="tenant")
+    indexed(connection, model="m", metric="l2", access="lists", tenant="tenant")
     connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
     connection.execute(f"CREATE POLICY own ON items USING ({BY_SETTING})".encode())
     return HashIndex.open(connection, "items_idx")

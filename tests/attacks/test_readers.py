@@ -70,10 +70,10 @@ def test_a_revoked_right_stays_revoked(keeper, connection, as_role, vectors):
             revoked.execute(f"SELECT code FROM {codes}".encode())
 
     hold()
-    for access in ("landmarks", "scan"):
+    for access in ("lists", "scan"):
         index.configure(access=access).encode()  # type: ignore[arg-type]
         hold()
-        if access == "landmarks":
+        if access == "lists":
             HashIndex.open(keeper, "items_idx").rebalance()
             hold()
     index = HashIndex.open(keeper, "items_idx")
@@ -90,7 +90,7 @@ def test_default_privileges_grant_nothing(keeper, connection, as_role):
     """They are for the administrator's own tables, as for a role that may read all of these."""
     snoop = as_role("snoop")
     connection.execute("ALTER DEFAULT PRIVILEGES FOR ROLE keeper GRANT SELECT ON TABLES TO snoop")
-    index = create(keeper, access="landmarks")
+    index = create(keeper, access="lists")
     tables = [
         row[0]
         for row in keeper.execute(
@@ -123,7 +123,7 @@ def test_row_security_that_is_enabled_later(keeper, connection, as_role):
     assert "index grant items_idx early --revoke" in fault
     assert "told" not in fault
     # New codes go only to roles that were granted them in spite of it.
-    index.configure(access="landmarks").encode()
+    index.configure(access="lists").encode()
     assert rights_faults(index) == ""
 
 

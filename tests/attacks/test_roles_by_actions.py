@@ -70,7 +70,7 @@ ACTIONS = {
         "configure": "SELECT hashindex.configure_index('items_idx', candidates => 5)",
         "swap": "SELECT hashindex.begin_swap('items_idx', 'lsh')",
         "declare a model": "SELECT hashindex.declare_model('items_idx', 'lsh')",
-        "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh')",
+        "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh', 'scan')",
         "drop": "SELECT hashindex.drop_index('items_idx')",
         "drop orphans": "SELECT * FROM hashindex.drop_orphans()",
         "drop unused": "SELECT hashindex.drop_unused('items_idx') "

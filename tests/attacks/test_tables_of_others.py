@@ -29,14 +29,14 @@ def test_no_work_writes_a_row(keeper, connection, mallory):
         index.encode()
         operations.repair(index, full=True)
         operations.check(index, full=True)
-        operations.swap(index, "lsh", access="landmarks", force=True)
+        operations.swap(index, "lsh", access="lists", force=True)
     assert ran == []
 
 
 def test_pairs_are_not_written_into_a_table_of_another_role(keeper, connection, as_role, mallory):
     """Whatever its comment says."""
     index = create_index(keeper)
-    index.configure(access="landmarks").encode()
+    index.configure(access="lists").encode()
     index = HashIndex.open(keeper, "items_idx")
     operations.near_duplicates(index, "public.pairs", max_distance=0.1, radius=2)
     connection.execute("ALTER TABLE pairs OWNER TO mallory")

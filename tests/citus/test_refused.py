@@ -40,7 +40,7 @@ def test_an_index_is_refused_before_anything_is_made(kept, url):
     assert command in line.replace("public.", "")
     with pytest.raises(HashIndexError, match="Citus keeps"):
         HashIndex.create(kept, MODEL, table=TABLE, column="embedding", model=MODEL)
-    created = "SELECT hashindex.create_index(%s, %s, 'embedding', %s)"
+    created = "SELECT hashindex.create_index(%s, %s, 'embedding', %s, access => 'scan')"
     with pytest.raises(psycopg.errors.WrongObjectType, match="Citus keeps"):
         kept.execute(created, [MODEL, TABLE, MODEL])
     for options in (["--as", "index"], ["--tenant", "category"], ["--writes"]):
@@ -93,7 +93,7 @@ def test_a_table_that_was_distributed_without_its_triggers(indexed):
         lambda index: operations.repair(index),
         lambda index: index.encode(),
         lambda index: index.within(QUERY, 3),
-        lambda index: operations.swap(index, MODEL, force=True, access="landmarks"),
+        lambda index: operations.swap(index, MODEL, force=True, access="lists"),
     ):
         with pytest.raises(HashIndexError, match="Citus keeps on its nodes"):
             act(HashIndex.open(indexed, MODEL))

@@ -197,7 +197,7 @@ def no_codes(connection):
 
 
 def no_landmarks(connection):
-    create(connection, access="landmarks")
+    create(connection, access="lists")
 
 
 def by_cosine(connection):
@@ -333,7 +333,7 @@ def loaded(path, profile):
 def test_in_a_browser(on, page_of, connection, items, model, tmp_path):
     table = '"</h1><script>document.title = 1</script>"'
     connection.execute(f"ALTER TABLE items RENAME TO {table}".encode())
-    create(connection, table=table, access="landmarks").encode()
+    create(connection, table=table, access="lists").encode()
     on("evaluate", "i", "--queries", 20, "--candidates", 20, "--save")
     written = page_of(table, "embedding")
     dom, console = loaded(tmp_path / "page.html", tmp_path / "profile")

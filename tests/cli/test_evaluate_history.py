@@ -57,7 +57,7 @@ def test_results_are_saved_and_printed(on, index, connection, tmp_path):
     assert json.loads(filed.stdout)["queries"] == 6
     heading, *lines = on("evaluate", "i", "--history").stdout.splitlines()
     assert heading.split() == [
-        "measured", "seed", "queries", "model", "access", "candidates", "probes", "k",
+        "measured", "seed", "queries", "model", "access", "candidates", "effort", "k",
         "recall@10", "p50", "ms", "p95", "ms",
     ]  # fmt: skip
     assert [line.split()[2:6] for line in lines[:2]] == [["0", "30", "lsh:1", "scan"]] * 2

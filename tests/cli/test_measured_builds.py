@@ -11,13 +11,13 @@ pytestmark = pytest.mark.newest
 
 CREATE = ("index", "create", "i", "--table", "items", "--column", "embedding", "--model", "lsh")
 SAID = re.compile(
-    r"searches keep (\d+) candidates(?: of (\d+) probes)?: recall@10 [\d.]+, at least ([\d.]+), in"
+    r"searches keep (\d+) candidates(?: of (\d+) lists)?: recall@10 [\d.]+, at least ([\d.]+), in"
 )
 
 
 def counts(connection):
     index = HashIndex.open(connection, "i")
-    return index.candidates, index.probes
+    return index.candidates, index.effort
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def large(monkeypatch, connection, items, model):
 
 
 def test_what_reaches_the_recall_is_stored(on, connection, large):
-    said = on(*CREATE, "--access", "landmarks").stderr
-    candidates, probes, least = SAID.search(said).groups()
-    assert (int(candidates), int(probes)) == counts(connection)
+    said = on(*CREATE, "--access", "lists").stderr
+    candidates, effort, least = SAID.search(said).groups()
+    assert (int(candidates), int(effort)) == counts(connection)
     assert float(least) >= 0.95
     # The build ended before.
     assert "recall@10" not in on("index", "encode", "i").stderr
@@ -43,11 +43,11 @@ def test_the_build_ends_in_another_command(on, connection, large):
 
 @pytest.mark.parametrize("how", ["at once", "later"])
 def test_counts_given_by_hand_stay(on, connection, large, how):
-    given = ("--candidates", "21", "--probes", "2")
+    given = ("--candidates", "21", "--effort", "2")
     if how == "at once":
-        said = on(*CREATE, "--access", "landmarks", *given).stderr
+        said = on(*CREATE, "--access", "lists", *given).stderr
     else:
-        on(*CREATE, "--access", "landmarks", "--no-encode")
+        on(*CREATE, "--access", "lists", "--no-encode")
         on("index", "configure", "i", *given, "--no-encode")
         said = on("index", "encode", "i").stderr
     assert SAID.search(said).groups()[:2] == ("21", "2")

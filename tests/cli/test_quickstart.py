@@ -384,10 +384,10 @@ def test_cut_off(start, bare, monkeypatch, step, when):
 
 
 def test_landmarks_of_large_tables(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="lists"))
     start("--as", "index", "--yes")
     index = HashIndex.open(bare, NAME)
-    assert (index.access, index.building) == ("landmarks", None)
+    assert (index.access, index.building) == ("lists", None)
     # Reached by reading more lists.
     assert recall(bare) >= 0.93
 
@@ -396,61 +396,61 @@ def test_landmarks_of_large_tables(start, bare, monkeypatch):
     ("recall", "chosen", "said"),
     [
         # Lists are what is missing.
-        (lambda probes, _: 0.5 + probes / 512, (320, 20), None),
+        (lambda effort, _: 0.5 + effort / 512, (320, 20), None),
         # The codes rank the true rows late; the more lists, the later. Fewer do not hold them.
         (
-            lambda probes, kept: (probes >= 80) * (0.7 + kept / 12000 - probes / 6400),
+            lambda effort, kept: (effort >= 80) * (0.7 + kept / 12000 - effort / 6400),
             (80, 3200),
             None,
         ),
-        (lambda probes, kept: 0.8 + (probes >= 160) * (kept >= 1600) * 0.17, (160, 1600), None),
-        # As it was met: .804 with some probes, .794 with twice as many, .774 with four times.
-        (lambda probes, _: 0.814 - probes / 8000, (80, 20), "80 probes find 0.804, and more do"),
+        (lambda effort, kept: 0.8 + (effort >= 160) * (kept >= 1600) * 0.17, (160, 1600), None),
+        # As it was met: .804 with some effort, .794 with twice as many, .774 with four times.
+        (lambda effort, _: 0.814 - effort / 8000, (80, 20), "80 lists find 0.804, and more do"),
         (lambda _, kept: min(0.9, 0.5 + kept / 4000), (80, 1600), "the codes of model docs_v:1"),
     ],
 )  # fmt: skip
 def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chosen, said):
     """Candidates, lists or both; the best settings are kept, not the last ones tried."""
 
-    def measure(self, index, candidates, done, *, probes):
-        found = recall(probes, candidates)
-        assert HashIndex.open(bare, NAME).probes == 80  # nothing is configured in between
-        milliseconds = 0.001 * probes + 0.0005 * candidates
+    def measure(self, index, candidates, done, *, effort):
+        found = recall(effort, candidates)
+        assert HashIndex.open(bare, NAME).effort == 80  # nothing is configured in between
+        milliseconds = 0.001 * effort + 0.0005 * candidates
         return Measured(
-            candidates, found, milliseconds, milliseconds, NAME, "docs_v:1", "landmarks",
-            probes, 10, 9, found,
+            candidates, found, milliseconds, milliseconds, NAME, "docs_v:1", "lists",
+            effort, 10, 9, found,
         )  # fmt: skip
 
-    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="lists"))
     monkeypatch.setattr(Measuring, "measure", measure)
     result = start("--as", "index", "--yes", code=0 if said is None else 1)
     index = HashIndex.open(bare, NAME)
-    assert (index.probes, index.candidates) == chosen
+    assert (index.effort, index.candidates) == chosen
     if said is not None:
         assert "recall 0.95 is not reached: " in result.stderr
         assert said in result.stderr
         assert "to reach it: " in result.stderr
     else:
-        assert f"searches keep {chosen[1]} candidates of {chosen[0]} probes from" in result.stderr
+        assert f"searches keep {chosen[1]} candidates of {chosen[0]} lists from" in result.stderr
 
 
 def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="lists"))
     start("--as", "index", "--yes")
-    usual = HashIndex.open(bare, NAME).configure(probes=80).candidates
+    usual = HashIndex.open(bare, NAME).configure(effort=80).candidates
 
-    def measure(self, index, candidates, done, *, probes):
+    def measure(self, index, candidates, done, *, effort):
         found = float(candidates >= usual)
         return Measured(
-            candidates, found, 0.1 * probes, 9.0, NAME, "docs_v:1", "landmarks",
-            probes, 10, 9, found,
+            candidates, found, 0.1 * effort, 9.0, NAME, "docs_v:1", "lists",
+            effort, 10, 9, found,
         )  # fmt: skip
 
     monkeypatch.setattr(Measuring, "measure", measure)
     monkeypatch.setattr(IndexRow, "has_usual_counts", lambda row: True)
     start("--as", "index")
     index = HashIndex.open(bare, NAME)
-    assert (index.probes, index.candidates) == (1, usual)
+    assert (index.effort, index.candidates) == (1, usual)
 
 
 def test_an_index_with_other_settings(start, bare):
@@ -622,12 +622,12 @@ def test_usage(start):
 
 
 def test_memory_reaches_the_build(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="lists"))
     little = start("--as", "index", "--yes", "--memory", "64MB", code=3).stderr
     assert "in 64MB of memory; the least is --memory 257MB" in little
     # The rest is done by the same command with more.
     start("--as", "index", "--yes", "--memory", "300MB")
-    assert HashIndex.open(bare, NAME).access == "landmarks"
+    assert HashIndex.open(bare, NAME).access == "lists"
 
 
 def test_a_recall_out_of_reach(start, bare, monkeypatch):

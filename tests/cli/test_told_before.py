@@ -40,11 +40,9 @@ def test_a_metric_that_the_model_was_not_trained_for(on, connection, items, mode
 def test_configure_in_sql_says_that_nothing_is_built_yet(index):
     said = []
     index.connection.add_notice_handler(lambda diagnosis: said.append(diagnosis.message_primary))
-    statement = "SELECT hashindex.configure_index('items_idx', access => 'landmarks')"
+    statement = "SELECT hashindex.configure_index('items_idx', access => 'lists')"
     index.connection.execute(statement)
-    assert said == [
-        "searches use scan until landmarks are built: pg-hashindex index encode items_idx"
-    ]
+    assert said == ["searches use scan until lists are built: pg-hashindex index encode items_idx"]
 
 
 def test_evaluate_measures_the_settings_of_the_index(on, index):
@@ -65,7 +63,7 @@ def test_errors_offer_the_codes_of_before_first(on, index, lsh_model):
 
 
 def test_no_bars_without_a_terminal(on, items, model):
-    said = on("index", "create", "i", "--model", "lsh", *TABLE, "--access", "landmarks").stderr
+    said = on("index", "create", "i", "--model", "lsh", *TABLE, "--access", "lists").stderr
     assert said.count("\r") == 0
     assert len(said.splitlines()) < 4
     assert "\r" not in on("index", "check", "i").stderr + on("evaluate", "i").stderr

@@ -36,7 +36,7 @@ def test_they_are_stored(on, index):
 
 
 def test_landmarks_and_a_log_of_queries_as_json(on, index):
-    index.configure(access="landmarks").encode()
+    index.configure(access="lists").encode()
     log = ("--queries-from", "SELECT embedding FROM items WHERE id < 9")
     result = on("tune", "items_idx", "--recall", "1", "-k", "1", *log, "--json")
     printed = json.loads(result.stdout)
@@ -64,7 +64,7 @@ def test_a_scan_of_many_rows_needs_landmarks(on, index):
         "FROM items, generate_series(1, 40) n WHERE id <= 250"
     )
     result = on("tune", "items_idx", "--recall", "0.9", "--max-ms", "1e-6", *FEW, code=1)
-    assert "pg-hashindex index configure items_idx --access landmarks" in result.stderr
+    assert "pg-hashindex index configure items_idx --access lists" in result.stderr
 
 
 def test_results_are_not_lost_if_applying_fails(on, index, monkeypatch):

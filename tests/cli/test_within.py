@@ -27,7 +27,7 @@ def test_within_a_radius(on, index):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--radius", "3", "--like", "5", "-k", "10"], 2, "leave out -k, --candidates, --probes"),
+        (["--radius", "3", "--like", "5", "-k", "10"], 2, "leave out -k, --candidates, --effort"),
         (["--radius", "3", "--like", "5", "--filter", "true"], 2, "leave out -k"),
         (["--radius", "3"], 2, "give either --query or --like"),
         (["--radius", "3", "--query", "[1]", "--like", "5"], 2, "give either --query or --like"),

@@ -276,15 +276,15 @@ def test_the_statements_can_be_printed():
         "postgresql+psycopg://", lambda statement, *_, **__: printed.append(str(statement))
     )
     index = HashIndex(
-        "Items-100", "embedding", model="lsh", access="landmarks",
+        "Items-100", "embedding", model="lsh", access="lists",
         tenant="tenant_id",
     )  # fmt: skip
     metadata = items_table(index).metadata
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
-        "SELECT hashindex.create_index("
+        "SELECT hashindex._declare_lists("
         "name => hashindex._declared_name('Items-100', '\"items\"'), table_name => '\"items\"', "
-        "column_name => 'embedding', model => 'lsh', access => 'landmarks', "
+        "column_name => 'embedding', model => 'lsh', access => 'lists', "
         "tenant => 'tenant_id')"
     )
     metadata.drop_all(engine, checkfirst=False)
@@ -321,7 +321,7 @@ class Thing(Mapping):
         (lambda: declare(Thing.vector, filter_columns=["label"]), "got filter_columns"),
         (lambda: declare(Thing.vector, key_columns=[Thing.label]), "a list of names"),
         (lambda: declare(Thing.vector, tenant=Thing.label), "is the name of a column"),
-        (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, landmarks"),
+        (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, lists"),
         (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 letters"),
         (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),
     ],

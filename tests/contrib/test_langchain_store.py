@@ -99,7 +99,7 @@ async def test_words_and_vectors(make_store, kind):
     kept = made.similarity_search("odd", 9, vector_weight=0.5, filter={"n": {"$in": [2, 4]}})
     assert {document.id for document in kept} == {"002", "004"}
     for options, message in (
-        ({"probes": 3}, "unknown options: probes; known are filter, vector_weight"),
+        ({"effort": 3}, "unknown options: effort; known are filter, vector_weight"),
         ({"vector_weight": 1.5}, "vector_weight is 1.5; it must be 0 to 1"),
         ({"depth": 2}, "depth is 2; it must be k or more, and k is 4"),
     ):

@@ -353,7 +353,7 @@ REFUSED = [
     (r"\$gt takes a number or text", {"filters": filters(("n", Op.GT, None))}, {}),
     ("unknown query mode 'best'", {"mode": "best"}, {}),
     ("mode sparse needs query_str", {"mode": "sparse"}, {}),
-    ("unknown options: fetch_k; known are candidates, probes", {}, {"fetch_k": 3}),
+    ("unknown options: fetch_k; known are candidates, effort", {}, {"fetch_k": 3}),
     (
         "unknown options: candidates; known are configuration",
         {"mode": "hybrid", "query_str": "a"},

@@ -45,17 +45,17 @@ def test_the_round_trip(project, connection, second, vectors):
             copy.write_row((number, None, Vector(vector)))
 
     # Another model, and other settings.
-    project.declares(declared(model="lsh:2", candidates=77, access="landmarks"))
+    project.declares(declared(model="lsh:2", candidates=77, access="lists"))
     text = project.generate("swap")
     assert body(text, "upgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:2', existing_model='lsh:1')",
-        "op.configure_hash_index('items_idx', access='landmarks', candidates=77, "
+        "op.configure_hash_index('items_idx', access='lists', candidates=77, "
         "existing={'access': 'scan', 'candidates': 200})",
     ]
     assert body(text, "downgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:2')",
         "op.configure_hash_index('items_idx', access='scan', candidates=200, "
-        "existing={'access': 'landmarks', 'candidates': 77})",
+        "existing={'access': 'lists', 'candidates': 77})",
     ]
     project.upgrade()
     project.check()
@@ -67,7 +67,7 @@ def test_the_round_trip(project, connection, second, vectors):
     text = project.generate("metric")
     assert body(text, "upgrade") == [
         "op.drop_hash_index('items_idx', table='items', column='embedding', model='lsh:2', "
-        "key_columns=['id'], access='landmarks', candidates=77, probes=80)",
+        "key_columns=['id'], access='lists', candidates=77, effort=80)",
         "op.create_hash_index('items_idx', 'items', 'embedding', model='lsh', metric='cosine')",
     ]
     project.upgrade()
@@ -86,7 +86,7 @@ def test_the_round_trip(project, connection, second, vectors):
     expected = [
         [],
         [(*place, "lsh:1", "scan", 200)],
-        [(*place, "lsh:2", "landmarks", 77)],
+        [(*place, "lsh:2", "lists", 77)],
         [(*place, "lsh:2", "scan", 200)],
         [],
     ]
@@ -119,7 +119,7 @@ def test_a_name_of_a_model_stands_for_any_version(project, connection, items, se
 
 def test_undeclared_settings_stay(project, connection, items, model):
     index = create_index(connection, metric="l2")
-    index.configure(access="landmarks", candidates=55)
+    index.configure(access="lists", candidates=55)
     project.declares(declared(model="lsh"))
     project.check()
     for change in ({"access": "scan"}, {"candidates": 56}):

@@ -48,7 +48,7 @@ def test_a_table_that_was_renamed(project, connection, items, model, caplog):
 
 
 def test_a_table_that_comes_back(project, connection, items, model):
-    indexed(connection, access="landmarks")
+    indexed(connection, access="lists")
     project.declares(sa.MetaData())
     text = project.generate()
     assert [line.partition("(")[0] for line in body(text, "upgrade")] == [
@@ -62,22 +62,22 @@ def test_a_table_that_comes_back(project, connection, items, model):
 
 
 def test_probes_come_back_with_landmarks(project, connection, items, model):
-    project.declares(declared(model="lsh", access="landmarks", probes=5))
-    project.generate("landmarks")
+    project.declares(declared(model="lsh", access="lists", effort=5))
+    project.generate("lists")
     project.upgrade()
     HashIndex.open(connection, "items_idx").encode()
     project.declares(declared(model="lsh", access="scan"))
     text = project.generate("scan")
-    assert "existing={'access': 'landmarks', 'probes': 5})" in text
+    assert "existing={'access': 'lists', 'effort': 5})" in text
     project.upgrade()
     project.check()
     project.declares(declared())
-    assert "probes" not in body(project.generate("dropped"), "upgrade")[0]
+    assert "effort" not in body(project.generate("dropped"), "upgrade")[0]
     project.upgrade()
     project.downgrade()
     project.downgrade()
     found = HashIndex.open(connection, "items_idx")
-    assert (found.access, found.building, found.probes) == ("scan", "landmarks", 5)
+    assert (found.access, found.building, found.effort) == ("scan", "lists", 5)
 
 
 def test_include_object_knows_the_table(project, connection, items, model):

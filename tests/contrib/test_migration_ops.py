@@ -43,7 +43,7 @@ def state(connection):
     """All that a database holds of its indexes, codes too."""
     rows = connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.key_columns, i.model_id, "
-        "i.metric, i.access, i.building, i.candidates, i.probes, i.storage, "
+        "i.metric, i.access, i.building, i.candidates, i.effort, i.storage, "
         "i.swap_of, i.tenant_column FROM hashindex.index i ORDER BY 1"
     ).fetchall()
     codes = [
@@ -72,8 +72,8 @@ def same_by_script(url, make, change):
 def of_one_index(op):
     create(op)
     op.swap_hash_model("items_idx", "lsh")
-    op.configure_hash_index("items_idx", access="landmarks", probes=3, candidates=9)
-    op.configure_hash_index("items_idx", access="scan", existing={"access": "landmarks"})
+    op.configure_hash_index("items_idx", access="lists", effort=3, candidates=9)
+    op.configure_hash_index("items_idx", access="scan", existing={"access": "lists"})
 
 
 def of_several(op):
@@ -85,7 +85,7 @@ def of_several(op):
         schema="public",
         key_columns="id",
         metric="cosine",
-        access="landmarks",
+        access="lists",
         candidates=50,
         encode=False,
     )
@@ -217,14 +217,14 @@ def test_a_swap_of_an_index_with_an_access_path(url, connection, items, second, 
     online(
         url,
         lambda op: op.create_hash_index(
-            "items_idx", "items", "embedding", model="lsh:1", access="landmarks", probes=5
+            "items_idx", "items", "embedding", model="lsh:1", access="lists", effort=5
         ),
     )
     assert caplog.text == ""
-    assert opened(connection).access == "landmarks"
+    assert opened(connection).access == "lists"
     online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
     found = opened(connection)
-    assert (found.access, found.building, found.probes) == ("landmarks", None, 5)
+    assert (found.access, found.building, found.effort) == ("lists", None, 5)
     assert_fresh(found)
 
 
@@ -326,7 +326,7 @@ def test_operations_reverse(url, connection, items, second):
         migrations.CreateHashIndexOp(spec),
         migrations.ConfigureHashIndexOp(
             "items_idx",
-            {"access": "landmarks", "candidates": 8},
+            {"access": "lists", "candidates": 8},
             {"access": "scan", "candidates": 7},
         ),
         migrations.SwapHashModelOp("items_idx", "lsh:2", "lsh:1"),
@@ -340,8 +340,8 @@ def test_operations_reverse(url, connection, items, second):
     assert states == [
         [],
         [(*made, "lsh:1", "scan", 7)],
-        [(*made, "lsh:1", "landmarks", 8)],
-        [(*made, "lsh:2", "landmarks", 8)],
+        [(*made, "lsh:1", "lists", 8)],
+        [(*made, "lsh:2", "lists", 8)],
         [],
     ]
     # The dropped index had other settings by then; it is created again as the operation says.
@@ -364,7 +364,7 @@ def test_operations_reverse(url, connection, items, second):
         migrations.DropHashIndexOp("x"),
         migrations.SwapHashModelOp("x", "m"),
         migrations.ConfigureHashIndexOp("x", {"candidates": 3}),
-        migrations.ConfigureHashIndexOp("x", {"candidates": 3, "probes": 4}, {"candidates": 5}),
+        migrations.ConfigureHashIndexOp("x", {"candidates": 3, "effort": 4}, {"candidates": 5}),
     ],
 )
 def test_irreversible_migrations(operation):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.newest
 
 SEARCH = "SELECT id FROM hashindex.search_items_idx('[1,1,1,1,1,1,1,1]', 3, 300)"
 WRITE = "UPDATE items SET embedding = '[2,2,2,2,2,2,2,2]' WHERE id = 7"
-DECLARE = "SELECT hashindex.create_index('items_idx', 'items', 'embedding', 'lsh')"
+DECLARE = "SELECT hashindex._declare_lists('items_idx', 'items', 'embedding', 'lsh')"
 
 
 def create(url, **options):
@@ -52,7 +52,7 @@ def test_write_after_read_and_swap(url, connection, items, second):
 
 
 def test_write_after_search_and_other_settings(url, connection, items, model):
-    create(url, access="landmarks", probes=3)
+    create(url, access="lists", effort=3)
     index = HashIndex.open(connection, "items_idx")
     index.encode()
     with psycopg.connect(url) as visitor, impatient(url) as migration:
@@ -63,10 +63,10 @@ def test_write_after_search_and_other_settings(url, connection, items, model):
         visitor.execute(WRITE)
     assert_fresh(index)
     # Leftovers do not come back into use.
-    online(url, lambda op: op.configure_hash_index("items_idx", access="landmarks"))
+    online(url, lambda op: op.configure_hash_index("items_idx", access="lists"))
     HashIndex.open(connection, "items_idx").encode()
     found = HashIndex.open(connection, "items_idx")
-    assert found.access == "landmarks"
+    assert found.access == "lists"
     assert [hit.id for hit in found.search([2.0] * 8, k=1)] == [7]
     online(url, lambda op: op.configure_hash_index("items_idx", access="scan"))
     operations.repair(found)

@@ -26,7 +26,7 @@ FREE = (
 @pytest.fixture
 def written(connection, items, model):
     """An index of each access path."""
-    for access in ("scan", "landmarks"):
+    for access in ("scan", "lists"):
         indexed(connection, f"by_{access}", access=access)
     return connection
 

@@ -49,7 +49,7 @@ def test_commands_under_settings(on, monkeypatch, url, connection, items, model,
         monkeypatch.setenv("PGCLIENTENCODING", value)
     with connect(url) as own:
         table = "public.items"
-        index = indexed(own, "own", table=table, access="landmarks")
+        index = indexed(own, "own", table=table, access="lists")
         expected = [hit.id for hit in index.search(vectors[5], 3, filter="day = '2024-02-03'")]
         assert expected[0] == 6
         assert index.rebalance().rows == 300
@@ -61,7 +61,7 @@ def test_commands_under_settings(on, monkeypatch, url, connection, items, model,
         ("index", "list"),
         ("index", "show", "made"),
         ("index", "check", "made"),
-        ("index", "swap", "made", "--model", "lsh", "--access", "landmarks", "--force"),
+        ("index", "swap", "made", "--model", "lsh", "--access", "lists", "--force"),
         ("index", "rollback", "made"),
         ("search", "made", "--like", "3"),
         ("evaluate", "made", "--queries", "5", "--save"),
@@ -87,8 +87,10 @@ def test_commands_under_settings(on, monkeypatch, url, connection, items, model,
 
 def test_sql_under_the_checks_of_plpgsql(connection, items, model):
     connection.execute("SET plpgsql.extra_errors = 'all'")
-    created = "SELECT hashindex.create_index('items_idx', 'items', 'embedding', 'lsh')"
-    assert connection.execute(created).fetchone() == (False,)
+    created = (
+        "SELECT hashindex.create_index('items_idx', 'items', 'embedding', 'lsh', access => 'scan')"
+    )
+    assert connection.execute(created).fetchone() is not None
     HashIndex.open(connection, "items_idx").encode()
     for statement, expected in (
         ("hashindex.train('other', 'items', 'embedding', force => true)", "other:1"),

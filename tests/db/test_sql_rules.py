@@ -33,7 +33,7 @@ FOLDED = {"_layers_of"}
 TEXTS = {"_template"}
 
 # An index of each access path, for every template.
-KINDS = ("scan", "landmarks")
+KINDS = ("scan", "lists")
 
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "sql.md"
@@ -73,7 +73,7 @@ def functions(connection):
         """
     ).fetchall()
     found = [Function(*row) for row in rows]
-    assert {"create_index", "search_by_scan", "sync_by_landmarks"} <= {f.name for f in found}
+    assert {"create_index", "search_by_scan", "sync_by_lists"} <= {f.name for f in found}
     return found
 
 

@@ -45,8 +45,8 @@ def make(connection):
     for name, model_name, access in (
         ("scanned", "lsh", "scan"),
         ("weighted", "weighted", "scan"),
-        ("by_lists", "lsh", "landmarks"),
-        ("half_way", "lsh", "landmarks"),
+        ("by_lists", "lsh", "lists"),
+        ("half_way", "lsh", "lists"),
     ):
         index = create_index(connection, name, model=model_name, access=access)
         if name != "half_way":
@@ -114,7 +114,7 @@ def test_a_database_of_the_release_before(old, make_database, schema_template):
             if index.name == "half_way":
                 assert operations.repair(index).done == (
                     "encoded 60 rows",
-                    "built the access path landmarks",
+                    "built the access path lists",
                 )
             assert operations.repair(index, full=True).done == ()
             check_searches(connection, index)

@@ -136,7 +136,7 @@ class Machine(Writers):
         finally:
             Model.encode = evaluate  # type: ignore[method-assign]
 
-    @rule(access=st.sampled_from(["scan", "landmarks"]), build=st.booleans())
+    @rule(access=st.sampled_from(["scan", "lists"]), build=st.booleans())
     def configure(self, access, build):
         def act(index):
             configured = index.configure(access=access)
@@ -145,7 +145,7 @@ class Machine(Writers):
 
         self._operate(act)
 
-    @rule(access=st.sampled_from([None, "scan", "landmarks"]), which=st.integers(0, 1))
+    @rule(access=st.sampled_from([None, "scan", "lists"]), which=st.integers(0, 1))
     def swap(self, access, which):
         self._operate(
             lambda index: operations.swap(
@@ -164,7 +164,7 @@ class Machine(Writers):
     @rule()
     def rebalance(self):
         def act(index):
-            if (index.access, index.building) == ("landmarks", None):
+            if (index.access, index.building) == ("lists", None):
                 index.rebalance()
 
         self._operate(act)
@@ -178,7 +178,7 @@ class Machine(Writers):
             raise KilledError
 
         def act(index):
-            if (index.access, index.building) == ("landmarks", None):
+            if (index.access, index.building) == ("lists", None):
                 with contextlib.suppress(KilledError):
                     index.rebalance()
 
@@ -200,7 +200,7 @@ class Machine(Writers):
 
     @rule(
         name=SESSIONS,
-        act=st.sampled_from(["encode", "landmarks", "swap", "swap", "rollback"]),
+        act=st.sampled_from(["encode", "lists", "swap", "swap", "rollback"]),
         key=KEYS,
         place=st.integers(0, N_KNOWN - 1),
     )
@@ -212,8 +212,8 @@ class Machine(Writers):
         match act:
             case "encode":
                 self._operate(lambda index: index.encode())
-            case "landmarks":
-                self.configure("landmarks", True)
+            case "lists":
+                self.configure("lists", True)
             case "swap":
                 self.swap(None, key % 2)
             case _:
@@ -249,7 +249,7 @@ class Machine(Writers):
             if stored is not None
         ]
         found = index.search(
-            query, k, candidates=len(seen) + 1, probes=1000 if now.access == "landmarks" else None
+            query, k, candidates=len(seen) + 1, effort=1000 if now.access == "lists" else None
         )
         distances = {key: distance for key, _, distance in rows}
         answers = np.array([hit.distance for hit in found])

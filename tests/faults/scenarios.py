@@ -182,7 +182,7 @@ def keyed(url):
 
 
 PLAIN = after(create("lsh"), encode)
-LISTED = after(create("lsh", access="landmarks"), encode)
+LISTED = after(create("lsh", access="lists"), encode)
 
 SCENARIOS = {
     scenario.name: scenario
@@ -190,17 +190,17 @@ SCENARIOS = {
         Scenario("create", after(), create("lsh"), create_again("lsh"), atomic=True),
         Scenario("encode", create("lsh"), encode),
         Scenario("encode-keys", after(keyed, create("lsh")), encode),
-        Scenario("landmarks", PLAIN, configure("landmarks")),
-        Scenario("landmarks-keys", after(keyed, PLAIN), configure("landmarks")),
+        Scenario("lists", PLAIN, configure("lists")),
+        Scenario("landmarks-keys", after(keyed, PLAIN), configure("lists")),
         Scenario("landmarks-to-scan", LISTED, configure("scan")),
         Scenario("rebalance", after(LISTED, disorder), rebalance, writes=False),
         Scenario("swap", PLAIN, swap("other")),
-        Scenario("swap-to-landmarks", PLAIN, swap("other", "landmarks")),
+        Scenario("swap-to-landmarks", PLAIN, swap("other", "lists")),
         Scenario("rollback", after(PLAIN, swap("other")), rollback_from("other"), atomic=True),
         Scenario("prune", after(PLAIN, swap("other")), prune, atomic=True),
         Scenario("encode-repaired", create("lsh"), encode, repair),
-        Scenario("landmarks-repaired", PLAIN, configure("landmarks"), repair, undone=True),
-        Scenario("swap-given-up", PLAIN, swap("other", "landmarks"), give_up, undone=True),
+        Scenario("landmarks-repaired", PLAIN, configure("lists"), repair, undone=True),
+        Scenario("swap-given-up", PLAIN, swap("other", "lists"), give_up, undone=True),
         Scenario("drop", LISTED, drop, atomic=True),
         Scenario("install", uninstall, upgrade, writes=False, atomic=True),
         Scenario("upgrade", after(PLAIN, make_old), upgrade, writes=False, atomic=True),

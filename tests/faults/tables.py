@@ -143,10 +143,10 @@ def check_search(index, queries):
     rows = [(key, vector) for key, code, vector in every if code is not None]
     if not index.encoded or len(rows) < 10:
         rows = [(key, vector) for key, _, vector in every]
-    probes = 1000 if index.access == "landmarks" else None
+    effort = 1000 if index.access == "lists" else None
     # pgvector's HNSW gives 1000 at the most, and with relaxed order more as it goes on.
     for query in queries:
-        found = index.search(query, 10, candidates=len(rows) + 1_000, probes=probes)
+        found = index.search(query, 10, candidates=len(rows) + 1_000, effort=effort)
         if not rows:
             assert found == []
             continue

@@ -56,7 +56,7 @@ def small_disk(disk_server):
 
 WORK = {
     "encode": ([create("lsh")], encode),
-    "landmarks": ([create("lsh"), encode], configure("landmarks")),
+    "lists": ([create("lsh"), encode], configure("lists")),
     "swap": ([create("lsh"), encode], swap("other")),
 }
 

@@ -25,7 +25,7 @@ SEARCHES = {
 PLACES = {"before it looks for codes": ("index", True), "after": ("model", False)}
 
 
-@pytest.mark.parametrize("access", ["landmarks", "scan"])
+@pytest.mark.parametrize("access", ["lists", "scan"])
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize(("waits_for", "warm"), PLACES.values(), ids=list(PLACES))
@@ -33,7 +33,7 @@ def test_a_search_that_waits_while_its_codes_are_dropped(
     listed, url, name, isolation, waits_for, warm, access
 ):
     """It has the former function and snapshot, and no lock on the former codes yet."""
-    if access != "landmarks":
+    if access != "lists":
         listed.configure(access=access).encode()
     statement = SEARCHES[name]
     exact = [
@@ -65,14 +65,14 @@ def test_missing_table_in_a_filter(listed):
 def test_dropped_landmarks(listed):
     """Searches are exact; the check says what to do."""
     query = listed.connection.execute(_QUERY.encode()).fetchone()
-    exact = [hit.id for hit in listed.search(query[0], 10, probes=1000, candidates=3000)]
+    exact = [hit.id for hit in listed.search(query[0], 10, effort=1000, candidates=3000)]
     listed.connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
     assert [hit.id for hit in listed.search(query[0], 10)] == exact
 
 
 def build_again(builder):
     """Build one landmark in the transaction that holds the lock."""
-    builder.execute("SELECT hashindex.configure_index('items_idx', 'landmarks')")
+    builder.execute("SELECT hashindex.configure_index('items_idx', 'lists')")
     builder.execute("SELECT hashindex._begin_build('items_idx')")
     before, after = builder.execute(
         "SELECT i.code_table, (hashindex._next_of(i)).landmark_table FROM hashindex.index i"

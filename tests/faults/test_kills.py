@@ -133,7 +133,7 @@ def test_cut_off(fault_server, prepared, url, name, moment):
     found.scenario.second(database)
     if writer is not None:
         writer.stop()
-    if "landmarks" in name:
+    if "lists" in name:
         settle(database)
     if name != "install":
         checked += check_all(database, complete=name != "create")

@@ -51,10 +51,10 @@ def indexed(connection, samples, model):
 
 def make(connection, name):
     HashIndex.create(
-        connection, name, table="items", column="embedding", model="itq", access="landmarks"
+        connection, name, table="items", column="embedding", model="itq", access="lists"
     ).encode()
     index = HashIndex.open(connection, name)
-    assert index.access == "landmarks"
+    assert index.access == "lists"
     return index
 
 
@@ -103,14 +103,14 @@ def check_decay(index, queries):
     rebuilt = make(index.connection, "rebuilt")
     truth = nearest_keys(index.connection, queries)
     # So that there is something to be lost.
-    few = recall(rebuilt, queries, truth, candidates=CANDIDATES, probes=PROBES)
+    few = recall(rebuilt, queries, truth, candidates=CANDIDATES, effort=PROBES)
     assert 0.8 <= few <= 0.98
     behind = {}
     for name, asked in {
         "the index's own settings": {},
-        "few lists": {"candidates": CANDIDATES, "probes": PROBES},
-        "all lists": {"probes": 1000},
-        "all lists, few candidates": {"candidates": CANDIDATES, "probes": 1000},
+        "few lists": {"candidates": CANDIDATES, "effort": PROBES},
+        "all lists": {"effort": 1000},
+        "all lists, few candidates": {"candidates": CANDIDATES, "effort": 1000},
     }.items():
         worn, new = (recall(each, queries, truth, **asked) for each in (index, rebuilt))
         if worn < new - BEHIND:

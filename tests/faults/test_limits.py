@@ -30,9 +30,9 @@ from pg_hashindex.index import encoding
 
 WORK = {
     "encode": (create("lsh"), encode),
-    "landmarks": (PLAIN, configure("landmarks")),
+    "lists": (PLAIN, configure("lists")),
     "swap": (PLAIN, swap("other")),
-    "swap-to-landmarks": (PLAIN, swap("other", "landmarks")),
+    "swap-to-landmarks": (PLAIN, swap("other", "lists")),
     "rebalance": (after(LISTED, disorder), rebalance),
 }
 
@@ -182,7 +182,7 @@ def test_writers_fail_by_serialization_alone(fault_server, installed, database):
         swap("other"),
         rollback_from("other"),
         swap_back_and_prune("other"),
-        configure("landmarks"),
+        configure("lists"),
         configure("scan"),
     ]
     for step in steps:

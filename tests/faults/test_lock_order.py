@@ -14,7 +14,7 @@ from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
-ACCESS = ("scan", "landmarks")
+ACCESS = ("scan", "lists")
 #: How often the table or the index is changed, and how often all others succeed after each change.
 ROUNDS = {"truncate": 30, "drop": 8}
 BETWEEN = 3
@@ -155,7 +155,7 @@ def test_a_plain_function_that_is_dropped_while_its_caller_waits(url, connection
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["truncate", "drop"])
-@pytest.mark.parametrize("indexed", ["scan", "landmarks"], indirect=True)
+@pytest.mark.parametrize("indexed", ["scan", "lists"], indirect=True)
 def test_many_at_once(url, indexed, change):
     """Four sessions search, two of them in transactions; one writes, and one changes."""
     access = indexed.access

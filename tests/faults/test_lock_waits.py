@@ -138,10 +138,10 @@ WORK = {
     "drop, beside a reader": ("scan", drop, READ),
     "drop, beside a writer": ("scan", drop, WRITE),
     "drop, beside a search": ("scan", drop, SEARCH),
-    "drop landmarks, beside a search": ("landmarks", drop, SEARCH),
-    "drop landmarks, beside a typed search": ("landmarks", drop, TYPED),
+    "drop landmarks, beside a search": ("lists", drop, SEARCH),
+    "drop landmarks, beside a typed search": ("lists", drop, TYPED),
     "create, beside a writer": ("scan", create, WRITE),
-    "drop unused landmarks, beside a search": ("landmarks", configure, TYPED),
+    "drop unused landmarks, beside a search": ("lists", configure, TYPED),
 }
 
 

@@ -82,10 +82,10 @@ def repaired(operator, access):
 def rebuilt(operator, access):
     """By way of a scan; and landmarks are brought into order."""
     index = HashIndex.open(operator, "items_idx")
-    if index.access == "landmarks":
+    if index.access == "lists":
         index.rebalance()
     if access == "scan":
-        index.configure(access="landmarks")
+        index.configure(access="lists")
         unless_it_waits(HashIndex.open(operator, "items_idx").encode)
     HashIndex.open(operator, "items_idx").configure(access="scan")
     if access != "scan":
@@ -149,7 +149,7 @@ def write(session):
 
 
 @pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_answers_of_the_old_snapshot(url, operator, access, event):
     """Also where rows were written since, and where the session has searched before."""
     if event != "created":
@@ -180,7 +180,7 @@ def test_answers_of_the_old_snapshot(url, operator, access, event):
     assert not wrong, "\n".join(f"{name}: {problem}" for name, problem in wrong.items())
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_a_key_that_the_snapshot_shows_twice(url, operator, access):
     """The row that somebody has deleted since, and the one that this transaction inserts."""
     create(operator, access)

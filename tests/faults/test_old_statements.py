@@ -36,11 +36,11 @@ def url(fault_server, installed):
 @pytest.mark.parametrize(
     ("step", "switch"),
     [
-        (configure("landmarks"), (building.LandmarkBuild, "_finish")),
+        (configure("lists"), (building.LandmarkBuild, "_finish")),
         (swap("other"), (swapping, "_exchange")),
-        (swap("other", "landmarks"), (swapping, "_exchange")),
+        (swap("other", "lists"), (swapping, "_exchange")),
     ],
-    ids=["landmarks", "swap", "swap-to-landmarks"],
+    ids=["lists", "swap", "swap-to-landmarks"],
 )
 def test_it_finds_what_it_sees(url, monkeypatch, step, switch):
     """With rows listed by triggers before it began, and all others after."""

@@ -84,15 +84,15 @@ PAIRS = {
     "drop and swap": Pair(PLAIN, method("drop"), swap("other"), GONE, gone=True),
     "encode and drop": Pair(create("lsh"), encode, method("drop"), GONE, gone=True),
     "encode of landmarks and drop": Pair(
-        create("lsh", access="landmarks"), encode, method("drop"), GONE, gone=True
+        create("lsh", access="lists"), encode, method("drop"), GONE, gone=True
     ),
     "drop and encode": Pair(create("lsh"), method("drop"), encode, GONE, gone=True),
     "encode and configure": Pair(
-        create("lsh", access="landmarks"), encode, configure("scan"),
+        create("lsh", access="lists"), encode, configure("scan"),
         (InUseError, DatabaseStateError), finish=encode,
     ),
     "two configures": Pair(
-        PLAIN, configure("scan"), configure("landmarks"), (InUseError, DatabaseStateError),
+        PLAIN, configure("scan"), configure("lists"), (InUseError, DatabaseStateError),
         finish=encode,
     ),
     "two rebalances": Pair(
@@ -116,7 +116,7 @@ PAIRS = {
         (DatabaseStateError, InUseError),
     ),
     "encode and swap": Pair(
-        create("lsh", access="landmarks"), encode, swap("other"), (InUseError, DatabaseStateError),
+        create("lsh", access="lists"), encode, swap("other"), (InUseError, DatabaseStateError),
         finish=encode,
     ),
 }  # fmt: skip

@@ -49,7 +49,7 @@ def index(connection, model, vectors):
     )
     connection.execute("CREATE TABLE kept AS TABLE items")
     index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh", access="landmarks"
+        connection, "items_idx", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()
     return index

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pg_hashindex.index.handle import HashIndex
 
 #: Access paths and primary keys.
-KINDS = (("scan", "id"), ("landmarks", "id"), ("scan", "part, id"), ("landmarks", "part, id"))
+KINDS = (("scan", "id"), ("lists", "id"), ("scan", "part, id"), ("lists", "part, id"))
 ROWS = 30
 
 #: Statements that write to the table more than once, or to what others write to.
@@ -243,7 +243,7 @@ TENANT_STATEMENTS = {
 
 @pytest.mark.newest
 @pytest.mark.parametrize("writer", ["app", "boss"])
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_writers_who_do_not_see_every_row(connection, as_role, model, access, writer):
     """A tenant; and the owner of a table whose policies are forced upon him."""
     session = {role: as_role(role) for role in ("app", "boss")}[writer]

@@ -76,7 +76,7 @@ class Twins:
     Parameters
     ----------
     connection : psycopg.Connection
-    access : {"scan", "landmarks"}
+    access : {"scan", "lists"}
     keys : {"id", "part, id"}
         The primary key, by which the index knows rows.
     """
@@ -164,7 +164,7 @@ def assert_all_found(index):
     query = np.full(8, 0.25, np.float32)
     row = index.metadata
     found = index.search(
-        query, 1000, candidates=10_000, probes=1000 if row.access == "landmarks" else None
+        query, 1000, candidates=10_000, effort=1000 if row.access == "lists" else None
     )
     wanted = index.connection.execute(
         sql.SQL(

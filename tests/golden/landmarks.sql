@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, checked boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n integer DEFAULT NULL::integer, effort integer DEFAULT NULL::integer, checked boolean DEFAULT false)
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -35,9 +35,9 @@ BEGIN
         u4 "bit" := hashindex_codes[4];
         u5 "bit" := hashindex_codes[5];
         hashindex_ids pg_catalog.int8[];
-        n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
+        n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
-        effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+        ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
         lists integer[];
     BEGIN
@@ -50,9 +50,9 @@ BEGIN
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
                 );
-                done := set_config('hnsw.ef_search', effort, true);
+                done := set_config('hnsw.ef_search', ef_search, true);
             ELSE
-                -- With more probes, comparing all is faster.
+                -- With more effort, comparing all is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
@@ -111,7 +111,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
+CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, effort integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10

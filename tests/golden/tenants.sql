@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, checked boolean DEFAULT false, tenant text DEFAULT NULL::text)
+CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n integer DEFAULT NULL::integer, effort integer DEFAULT NULL::integer, checked boolean DEFAULT false, tenant text DEFAULT NULL::text)
  RETURNS TABLE(section text, id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -36,7 +36,7 @@ BEGIN
         u4 "bit" := hashindex_codes[4];
         u5 "bit" := hashindex_codes[5];
         hashindex_ids hashindex.tenants_key[];
-        n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
+        n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         done text;
         lists integer[];
@@ -120,7 +120,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text), tenant text DEFAULT NULL::text)
+CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, effort integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text), tenant text DEFAULT NULL::text)
  RETURNS TABLE(section text, id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.newest
 
 QUERIES = np.random.default_rng(5).standard_normal((4, 8)).astype(np.float32)
 KINDS = [
-    *((weighted, 1, a) for weighted in (False, True) for a in ("scan", "landmarks")),
-    *((False, 3, a) for a in ("scan", "landmarks")),
+    *((weighted, 1, a) for weighted in (False, True) for a in ("scan", "lists")),
+    *((False, 3, a) for a in ("scan", "lists")),
 ]
 
 
@@ -84,7 +84,7 @@ def test_the_order_of_candidates(connection, items, vectors, weighted, cuts, acc
             places += len(found)
             # Ties may be in any order, but nothing nearer is left out.
     # Lists are ranked roughly first.
-    if (access, weighted) == ("landmarks", True):
+    if (access, weighted) == ("lists", True):
         assert same >= 0.95 * places
     else:
         assert same == places
@@ -92,7 +92,7 @@ def test_the_order_of_candidates(connection, items, vectors, weighted, cuts, acc
 
 def test_one_probe_reads_one_list(connection, items, vectors):
     """More are read where it holds fewer rows than are asked for."""
-    _, ranked = make(connection, False, 1, "landmarks")
+    _, ranked = make(connection, False, 1, "lists")
     lists = {}
     for key, landmark in connection.execute(
         f"SELECT id, landmark FROM hashindex.{codes_of(connection)}".encode()
@@ -137,23 +137,23 @@ BAD = [
     ("search('items_idx', %(q)s, filter => 'true', candidates => -3)", "candidates is -3"),
     ("search('items_idx', '[1,2]', filter => 'true')", "the vector has 2 dimensions"),
     ("search('items_idx', NULL, filter => 'true')", "the query vector is NULL"),
-    ("search('items_idx', %(q)s, filter => 'true', probes => 0)", "probes is 0"),
-    ("search('items_idx', %(q)s, filter => 'true', probes => 1001)", "probes is 1001"),
+    ("search('items_idx', %(q)s, filter => 'true', effort => 0)", "effort is 0"),
+    ("search('items_idx', %(q)s, filter => 'true', effort => 1001)", "effort is 1001"),
 ]
 BAD_PROBES = [
-    ("candidates_items_idx(%(q)s, 5, 0)", "probes is 0; it must be 1 to 1000"),
-    ("candidates_items_idx(%(q)s, 5, -1)", "probes is -1"),
-    ("candidates_items_idx(%(q)s, 5, 2147483647)", "probes is 2147483647"),
-    ("search_items_idx(%(q)s, 5, 5, 0)", "probes is 0"),
-    ("search('items_idx', %(q)s, probes => 1001)", "probes is 1001"),
+    ("candidates_items_idx(%(q)s, 5, 0)", "effort is 0; it must be 1 to 1000"),
+    ("candidates_items_idx(%(q)s, 5, -1)", "effort is -1"),
+    ("candidates_items_idx(%(q)s, 5, 2147483647)", "effort is 2147483647"),
+    ("search_items_idx(%(q)s, 5, 5, 0)", "effort is 0"),
+    ("search('items_idx', %(q)s, effort => 1001)", "effort is 1001"),
 ]
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_arguments_out_of_range(connection, items, access):
     make(connection, False, 1, access)
     values = {"q": Vector(QUERIES[0])}
-    for call, message in BAD + (BAD_PROBES if access == "landmarks" else []):
+    for call, message in BAD + (BAD_PROBES if access == "lists" else []):
         with pytest.raises(psycopg.Error) as caught:
             connection.execute(f"SELECT * FROM hashindex.{call}".encode(), values)
         assert (caught.value.sqlstate or "").startswith("22"), call
@@ -175,7 +175,7 @@ def test_arguments_out_of_range(connection, items, access):
     assert len(rows) == 10
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_zeros_under_cosine(connection, items, access):
     """Rows of zeros are left out; to a query of zeros every row is as near as any."""
     connection.execute("UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 9")
@@ -205,7 +205,7 @@ def test_zeros_under_cosine(connection, items, access):
 def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
     store.save(connection, model_of(False, 3))
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
-    index = create_index(connection, model="byhand", access="landmarks")
+    index = create_index(connection, model="byhand", access="lists")
     assert index.encode() == 0
     assert HashIndex.open(connection, "items_idx").access == "scan"
     query = Vector(vectors[3])
@@ -216,7 +216,7 @@ def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
             copy.write_row((i + 1, Vector(vector)))
     assert connection.execute(search, [query]).fetchall()[0] == (4,)
     index.encode()
-    assert HashIndex.open(connection, "items_idx").access == "landmarks"
+    assert HashIndex.open(connection, "items_idx").access == "lists"
     assert connection.execute(search, [query]).fetchall()[0] == (4,)
     # Emptied, and filled again, by triggers alone.
     connection.execute("CREATE TABLE kept AS TABLE items; TRUNCATE items")
@@ -234,7 +234,7 @@ def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(connection,
     store.save(connection, model_of(False, 1))
     for name in ("x", "x_next", "next_x"):
         create_index(connection, name, model="byhand")
-    HashIndex.open(connection, "x").configure(access="landmarks").encode()
+    HashIndex.open(connection, "x").configure(access="lists").encode()
     for name in ("x_next", "next_x"):
         index = HashIndex.open(connection, name)
         index.encode()

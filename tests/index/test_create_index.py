@@ -82,7 +82,7 @@ def test_refused(connection, items, model, changes, error, message):
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("missing", ["name", "table_name", "column_name", "model"])
+@pytest.mark.parametrize("missing", ["name", "table_name", "column_name"])
 @pytest.mark.reads
 def test_null_is_refused(connection, items, model, missing):
     arguments = {
@@ -376,7 +376,7 @@ def test_versions_of_a_model(connection, items, model):
 
 def test_sql_alone(server, url, connection, items, model):
     script = """
-        SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh');
+        SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh', access => 'scan');
         UPDATE items SET embedding = embedding;
         UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1;
         INSERT INTO items VALUES (1000, 'a', '[1,2,3,4,5,6,7,8]');

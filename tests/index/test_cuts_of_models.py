@@ -63,7 +63,7 @@ def stored(connection, index):
 def test_codes_are_those_of_python(connection, table, model, rows, written):
     if written == "by triggers":
         connection.execute("TRUNCATE r")
-    index = create(connection, "landmarks" if written == "built" else "scan")
+    index = create(connection, "lists" if written == "built" else "scan")
     if written == "by triggers":
         insert(connection, range(ROWS), rows)
     keys, bits = stored(connection, index)
@@ -72,7 +72,7 @@ def test_codes_are_those_of_python(connection, table, model, rows, written):
     assert differing.mean() < 1e-4
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_candidates_come_in_the_order_of_python(connection, table, model, rows, metric, access):
     create(connection, access)
     queries = rows[:8] + np.float32(0.3)

@@ -101,7 +101,7 @@ def shop(connection, vectors, model):
     return "shop"
 
 
-@pytest.fixture(params=["scan", "landmarks"])
+@pytest.fixture(params=["scan", "lists"])
 def index(request, connection, shop):
     """An index of every access path."""
     indexed(connection, "shop_idx", table=shop, access=request.param)
@@ -323,7 +323,7 @@ def test_columns_of_odd_names(connection, model):
         "FROM generate_series(1, 70) n".encode()
     )
     look_codes_up(connection)
-    for access in ("scan", "landmarks"):
+    for access in ("scan", "lists"):
         index = index.configure(access=access)  # type: ignore[arg-type]
         index.encode()
         index = HashIndex.open(connection, index.name)

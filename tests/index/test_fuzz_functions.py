@@ -42,7 +42,7 @@ SYNTAX_ERROR = {
 
 
 def test_every_function(connection, items, model):
-    indexed(connection, access="landmarks")
+    indexed(connection, access="lists")
     answered = 0
     for function in list(functions(connection)):
         for position, parameter in enumerate(function.parameters):

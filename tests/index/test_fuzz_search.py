@@ -18,9 +18,9 @@ pytestmark = pytest.mark.newest
 PATHS = (
     ("scan", "l2"),
     ("scan", "cosine"),
-    ("landmarks", "l2"),
-    ("landmarks", "cosine"),
-    ("landmarks", "ip"),
+    ("lists", "l2"),
+    ("lists", "cosine"),
+    ("lists", "ip"),
 )
 OPERATORS = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 MOST = 2**31 - 1
@@ -67,14 +67,14 @@ def same(found, wanted):
 
 
 @FEW
-@given(query=vectors_of_8, k=counts, candidates=counts, probes=counts)
-def test_search(fuzzed, query, k, candidates, probes):
+@given(query=vectors_of_8, k=counts, candidates=counts, effort=counts)
+def test_search(fuzzed, query, k, candidates, effort):
     connection, vector = fuzzed.connection, Vector(query)
     sound = (
         (k is not None and k >= 1)
         and (candidates is None or candidates >= 1)
         # Probes are looked at where there are landmarks, or a filter.
-        and (fuzzed.access != "landmarks" or probes is None or 1 <= probes <= 1000)
+        and (fuzzed.access != "lists" or effort is None or 1 <= effort <= 1000)
     )
     wanted = brute_force(fuzzed, vector)
     calls = {}
@@ -83,7 +83,7 @@ def test_search(fuzzed, query, k, candidates, probes):
         "by name": "hashindex.search('items_idx', %s, %s, %s, %s)",
     }.items():
         found, error = ask(
-            connection, f"SELECT id::bigint, distance FROM {call}", [vector, k, candidates, probes]
+            connection, f"SELECT id::bigint, distance FROM {call}", [vector, k, candidates, effort]
         )
         if error is not None:
             assert refused_rightly(error, query) or not sound, error
@@ -101,14 +101,14 @@ def test_search(fuzzed, query, k, candidates, probes):
             assert same(found, wanted[:k])
     assert len(calls) in (0, 2)
     try:
-        hits = fuzzed.search(query, k, candidates=candidates, probes=probes)  # type: ignore[arg-type]
+        hits = fuzzed.search(query, k, candidates=candidates, effort=effort)  # type: ignore[arg-type]
     except HashIndexError:
         # One less than in SQL, for a row that is left out.
         assert (
             not calls
             or MOST in (k, candidates)
-            or (probes is not None and probes < 1)
-            or probes == MOST
+            or (effort is not None and effort < 1)
+            or effort == MOST
         )
     else:
         assert same(hits, calls["typed"])

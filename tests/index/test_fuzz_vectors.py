@@ -67,7 +67,7 @@ def test_the_least_and_most_dimensions(connection, dimension):
     connection.execute("UPDATE t SET v = %s WHERE id = 3", [Vector(rows[4] + 1)])
     rows[3] = rows[4] + 1
     for name in ("m_idx", "w_idx"):
-        for access in ("landmarks",) if dimension < 100 else ("landmarks", "scan"):
+        for access in ("lists",) if dimension < 100 else ("lists", "scan"):
             index = HashIndex.open(connection, name).configure(access=access)  # type: ignore[arg-type]
             index.encode()
             hits = HashIndex.open(connection, name).search(rows[3], 12)

@@ -12,7 +12,7 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.quality import queries
 from pg_hashindex.quality.evaluate import evaluate
 
-CASES = [("scan", "l2"), ("scan", "cosine"), ("landmarks", "cosine")]
+CASES = [("scan", "l2"), ("scan", "cosine"), ("lists", "cosine")]
 
 
 @pytest.mark.parametrize(("access", "metric"), CASES)
@@ -31,7 +31,7 @@ def test_all_ways_to_search(connection, halves, whole_rows, access, metric):
     # A row, and one that half precision rounds.
     for query in (Vector(whole_rows[50]), Vector(whole_rows[51] + np.float32(0.1))):
         # Candidates and lists enough for all rows.
-        found = index.search(query, 10, candidates=300, probes=1000 if index.probes else None)
+        found = index.search(query, 10, candidates=300, effort=1000 if index.effort else None)
         assert found == nearest(connection, metric, query, 10)
         found = index.search(query, 5, candidates=300, where=parts.c.part == "b")
         assert found == nearest(connection, metric, query, 5, "part = 'b'")
@@ -51,7 +51,7 @@ def test_all_ways_to_search(connection, halves, whole_rows, access, metric):
     assert connection.execute(
         "SELECT hashindex.recall('idx', 5, 20, candidates => 300)"
     ).fetchone() == (1.0,)
-    if access == "landmarks":
+    if access == "lists":
         assert index.rebalance().rows == len(codes)
         assert index.search(query, 3, candidates=300) == nearest(connection, metric, query, 3)
 

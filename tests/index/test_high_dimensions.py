@@ -49,18 +49,18 @@ def test_more_dimensions_than_pgvector_indexes(connection, dimension, kind, meth
     store.save(connection, model)
     index = HashIndex.create(connection, "wide_idx", table="wide", column="v", model="m")
     index.encode()
-    index.configure(access="landmarks")
+    index.configure(access="lists")
     HashIndex.open(connection, "wide_idx").encode()
     connection.execute("UPDATE wide SET v = (SELECT w.v FROM wide w WHERE w.id = 8) WHERE id = 7")
     X[7] = X[8]
-    index = HashIndex.open(connection, "wide_idx").configure(probes=20)
-    assert index.access == "landmarks"
+    index = HashIndex.open(connection, "wide_idx").configure(effort=20)
+    assert index.access == "lists"
     hits = index.search(X[7], 3, candidates=50)
     assert {hit.id for hit in hits[:2]} == {7, 8}
     tried = evaluate(index, queries=40, candidates=[80])
     assert tried.points[0].recall >= 0.95
     near = np.argsort(-X @ X[20], kind="stable")[:10].tolist()
-    found = index.search(X[20], 10, candidates=ROWS, probes=1_000)
+    found = index.search(X[20], 10, candidates=ROWS, effort=1_000)
     assert [hit.id for hit in found] == near
     found = index.search(X[20], 3, candidates=50, filter="id = 21")
     assert [hit.id for hit in found] == [21]
@@ -72,7 +72,7 @@ def test_each_vector_is_read_out_of_line_once(connection):
     load(connection, X, "vector")
     store.save(connection, train(X, "m", "lsh", n_bits=64, metric="cosine"))
     index = HashIndex.create(
-        connection, "wide_idx", table="wide", column="v", model="m", access="landmarks"
+        connection, "wide_idx", table="wide", column="v", model="m", access="lists"
     )
     index.encode()
     connection.execute("VACUUM wide")
@@ -85,7 +85,7 @@ def test_each_vector_is_read_out_of_line_once(connection):
     ):
         assert toast_blocks(connection, statement, Vector(X[3])) <= 1.1 * once
     # The query is a row's vector, out of line: it is read once, not for every candidate.
-    search = "SELECT * FROM hashindex.search_wide_idx({}, candidates => 200, probes => 1000)"
+    search = "SELECT * FROM hashindex.search_wide_idx({}, candidates => 200, effort => 1000)"
     given = toast_blocks(connection, search.format("%s"), Vector(X[3]))
     read = toast_blocks(connection, search.format("(SELECT v FROM wide WHERE id = %s)"), 3)
     assert read <= given + 60

@@ -57,14 +57,14 @@ def wanted(index):
 
 
 def test_landmarks_from_10000_rows_on(many):
-    assert wanted(create(many)) == "landmarks"
+    assert wanted(create(many)) == "lists"
     assert wanted(create(many, access="scan")) == "scan"
     # Labels are not ranked by lists of near vectors.
     assert wanted(create(many, model="taught")) == "scan"
-    assert wanted(create(many, model="taught", access="landmarks")) == "landmarks"
+    assert wanted(create(many, model="taught", access="lists")) == "lists"
     # The greatest inner products are with long rows, of any direction.
     assert wanted(create(many, metric="ip")) == "scan"
-    for length, access in ((1.04, "landmarks"), (1.06, "scan")):
+    for length, access in ((1.04, "lists"), (1.06, "scan")):
         unit = Vector([length, 0, 0, 0])
         many.execute("UPDATE many SET unit = %s WHERE id = 8", [unit])
         assert wanted(create(many, metric="ip", column="unit")) == access
@@ -73,15 +73,15 @@ def test_landmarks_from_10000_rows_on(many):
     assert wanted(create(many)) == "scan"
     many.execute("TRUNCATE many")
     assert wanted(create(many)) == "scan"
-    many.execute("SELECT hashindex.create_index('many_idx', 'many', 'v', 'lsh')")
+    many.execute("SELECT hashindex.create_index('many_idx', 'many', 'v', 'lsh', access => 'scan')")
     assert wanted(HashIndex.open(many, "many_idx")) == "scan"
 
 
 def test_encoding_builds_them(many):
     index = create(many)
-    assert (index.access, index.building) == ("scan", "landmarks")
+    assert (index.access, index.building) == ("scan", "lists")
     index.encode()
-    assert (index.access, index.building) == ("landmarks", None)
+    assert (index.access, index.building) == ("lists", None)
 
 
 def measured(connection, name, training):

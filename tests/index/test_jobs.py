@@ -188,7 +188,7 @@ def test_a_row_of_another_dimension_is_named(connection, model, started):
         "INSERT INTO mixed SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 999) n"
     )
     index = HashIndex.create(
-        connection, "items_idx", table="mixed", column="v", model=model.name, access="landmarks"
+        connection, "items_idx", table="mixed", column="v", model=model.name, access="lists"
     )
     connection.execute(
         "ALTER TABLE mixed DISABLE TRIGGER ALL; INSERT INTO mixed VALUES ('odd', '[1,2]');"
@@ -225,7 +225,7 @@ def test_landmarks_of_tenants_do_not_depend_on_jobs(connection, model, started):
     )
     index = HashIndex.create(
         connection, "items_idx", table="shared", column="v", model=model.name,
-        access="landmarks", tenant="tenant",
+        access="lists", tenant="tenant",
     )  # fmt: skip
     index.encode(jobs=1)
     index.rebalance(jobs=1)

@@ -41,7 +41,7 @@ def begun(connection, items, model):
     """An index on 300 rows, 43 to 50 a page, whose landmarks are still to be built."""
     connection.execute("ALTER TABLE items SET (fillfactor = 45)")
     connection.execute("VACUUM FULL items")
-    return create_index(connection, access="landmarks")
+    return create_index(connection, access="lists")
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_landmarks_are_compared_with_projections_if_there_are_enough(
     weights = np.random.default_rng(3).standard_normal((bits, 8)).astype(np.float32)
     layers = [normalize()] * scaled + [affine(weights)]
     store.save(connection, Model("m", "lsh", 8, layers))
-    index = indexed(connection, model="m", metric=metric, access="landmarks")
+    index = indexed(connection, model="m", metric=metric, access="lists")
     points = landmarks_of(HashIndex.open(connection, "items_idx"))
     assert points.shape[1] == dimension
     if (not scaled and metric == "cosine") or bits < 8:
@@ -142,7 +142,7 @@ def test_a_run_that_was_cut_off_goes_on(connection, begun, between_blocks, monke
     with pytest.raises(KeyboardInterrupt):
         begun.encode()
     index = HashIndex.open(connection, "items_idx")
-    assert (index.access, index.building) == ("scan", "landmarks")
+    assert (index.access, index.building) == ("scan", "lists")
     # Meanwhile searches find what is written.
     connection.execute("INSERT INTO items VALUES (9000, 'a', '[1,1,1,1,1,1,1,1]')")
     connection.execute("DELETE FROM items WHERE id IN (3, 250)")
@@ -160,7 +160,7 @@ def test_a_run_that_was_cut_off_goes_on(connection, begun, between_blocks, monke
     (rest,) = connection.execute("SELECT count(*) FROM items WHERE ctid >= '(2,0)'").fetchone()
     assert 200 < rest < 220
     assert sum(read) == rest
-    assert HashIndex.open(connection, "items_idx").access == "landmarks"
+    assert HashIndex.open(connection, "items_idx").access == "lists"
     assert_listed(index)
 
 
@@ -203,7 +203,7 @@ def test_a_graph_that_shared_memory_does_not_hold(connection, begun):
     before = connection.execute(settings).fetchone()
     begun.encode()
     assert connection.execute(settings).fetchone() == before
-    assert HashIndex.open(connection, "items_idx").access == "landmarks"
+    assert HashIndex.open(connection, "items_idx").access == "lists"
     assert_listed(begun)
 
 
@@ -234,7 +234,7 @@ WRITES = {
 def test_concurrent_writes_count(begun, between_blocks, writes, number, url):
     between_blocks(number, lambda: run(url, *WRITES[writes]))
     begun.encode()
-    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
+    assert HashIndex.open(begun.connection, "items_idx").access == "lists"
     assert_listed(begun)
 
 
@@ -266,7 +266,7 @@ def test_a_build_whose_table_was_dropped_begins_again(
     connection.execute(f"DROP TABLE {table}".encode())
     operations.repair(begun)
     assert_listed(begun)
-    assert HashIndex.open(connection, "items_idx").access == "landmarks"
+    assert HashIndex.open(connection, "items_idx").access == "lists"
 
 
 @pytest.mark.newest
@@ -291,8 +291,8 @@ def test_keys_of_any_type(connection, model, kind, key):
     assert index.encode(batch_rows=70) == 200
     assert_fresh(index)
     row = connection.execute("SELECT id, v FROM keyed OFFSET 17 LIMIT 1").fetchone()
-    index.configure(access="landmarks").encode()
-    for access in ("landmarks", "scan"):
+    index.configure(access="lists").encode()
+    for access in ("lists", "scan"):
         index = HashIndex.open(connection, "items_idx").configure(access=access)  # type: ignore[arg-type]
         assert_fresh(index)
         # Answers have the text of a key of type character, which is not padded.
@@ -310,7 +310,7 @@ def test_a_row_of_another_dimension_is_named(connection, model, key, vector):
         "INSERT INTO mixed SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(10, 99) n"
     )
     index = HashIndex.create(
-        connection, "items_idx", table="mixed", column="v", model=model.name, access="landmarks"
+        connection, "items_idx", table="mixed", column="v", model=model.name, access="lists"
     )
     connection.execute(
         f"ALTER TABLE mixed DISABLE TRIGGER ALL; INSERT INTO mixed VALUES ('{key}', '{vector}');"
@@ -323,16 +323,16 @@ def test_a_row_of_another_dimension_is_named(connection, model, key, vector):
 def test_an_empty_table_has_nothing_to_train_on(connection, model):
     connection.execute("CREATE TABLE nothing (id int PRIMARY KEY, v vector(8))")
     index = HashIndex.create(
-        connection, "n", table="nothing", column="v", model=model.name, access="landmarks"
+        connection, "n", table="nothing", column="v", model=model.name, access="lists"
     )
     assert index.encode() == 0
     index = HashIndex.open(connection, "n")
-    assert (index.access, index.building) == ("scan", "landmarks")
+    assert (index.access, index.building) == ("scan", "lists")
     assert index.search(np.ones(8)) == []
     connection.execute("INSERT INTO nothing VALUES (1, '[1,2,3,4,5,6,7,8]')")
     index.encode()
     index = HashIndex.open(connection, "n")
-    assert index.access == "landmarks"
+    assert index.access == "lists"
     assert [hit.id for hit in index.search(np.ones(8))] == [1]
 
 
@@ -365,7 +365,7 @@ def test_rebalance(index, vectors):
             "ORDER BY distance, id LIMIT 9".encode(),
             [Vector(query)],
         ).fetchall()
-        assert index.search(query, 9, candidates=9000, probes=1000) == exact
+        assert index.search(query, 9, candidates=9000, effort=1000) == exact
 
 
 @pytest.mark.newest
@@ -430,7 +430,7 @@ def test_a_table_that_changes_while_training_reads_it(begun, monkeypatch, url, w
 
     monkeypatch.setattr(building.LandmarkBuild, "_drawn", changed)
     begun.encode()
-    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
+    assert HashIndex.open(begun.connection, "items_idx").access == "lists"
     assert_listed(begun)
     assert len(entries(begun)) == rows
 
@@ -439,10 +439,10 @@ def test_a_table_that_changes_while_training_reads_it(begun, monkeypatch, url, w
 @pytest.mark.parametrize(
     ("vector", "accessed"),
     [
-        ("array_fill(0, ARRAY[8])", "landmarks"),
-        ("array_fill(1, ARRAY[8])", "landmarks"),
+        ("array_fill(0, ARRAY[8])", "lists"),
+        ("array_fill(1, ARRAY[8])", "lists"),
         ("ARRAY(SELECT CASE WHEN n % 2 = 0 THEN 1 ELSE sin(n * d) END"
-         " FROM generate_series(1, 8) d)", "landmarks"),
+         " FROM generate_series(1, 8) d)", "lists"),
         ("array_fill(3e38::real, ARRAY[8])", "scan"),
     ],
     ids=["zero", "equal", "half equal", "too large"],
@@ -453,7 +453,7 @@ def test_rows_that_hardly_differ(connection, model, vector, accessed):
         f"INSERT INTO alike SELECT n, ({vector})::vector FROM generate_series(1, 900) n".encode()
     )
     index = HashIndex.create(
-        connection, "items_idx", table="alike", column="v", model=model.name, access="landmarks"
+        connection, "items_idx", table="alike", column="v", model=model.name, access="lists"
     )
     if accessed == "scan":
         with pytest.warns(RowsLeftOutWarning):
@@ -497,7 +497,7 @@ def test_blocks_hold_every_row_whatever_indexes_the_table_has(
     connection.execute("SET random_page_cost = 0.01")
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model=model.name,
-        access="landmarks",
+        access="lists",
     )  # fmt: skip
     index.encode()
     assert_listed(index)

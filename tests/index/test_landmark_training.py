@@ -61,10 +61,10 @@ def lloyd(X, n_centres, seed):
 def coverage(X, queries, places, centres, reads):
     """Return the share of the true top 10 in the lists around a query, by rows read."""
     squares = ((queries[:, None] - centres[None]) ** 2).sum(axis=2)
-    probes = np.argsort(squares, axis=1)
+    effort = np.argsort(squares, axis=1)
     lengths = np.bincount(places, minlength=len(centres))
     held, read = [], []
-    for query, order in zip(queries, probes, strict=True):
+    for query, order in zip(queries, effort, strict=True):
         nearest = np.argsort(((X - query) ** 2).sum(axis=1))[:10]
         place = np.empty(len(centres), int)
         place[order] = np.arange(len(centres))

@@ -72,7 +72,7 @@ def test_an_update_of_another_column_lists_nothing(index):
 def test_rights_of_the_table_cover_the_lists(connection, items, model):
     connection.execute("GRANT SELECT ON items TO list_reader")
     connection.execute("GRANT SELECT, INSERT, DELETE, TRUNCATE ON items TO list_writer")
-    index = indexed(connection, access="landmarks")
+    index = indexed(connection, access="lists")
     connection.execute("SET ROLE list_reader")
     assert len(index.search(np.ones(8), 5)) == 5
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -91,7 +91,7 @@ def test_a_writer_with_a_snapshot_from_before_the_landmarks(connection, items, m
     with psycopg.connect(url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("SELECT count(*) FROM items")
-        index.configure(access="landmarks").encode()
+        index.configure(access="lists").encode()
         with pytest.raises(psycopg.errors.SerializationFailure, match="built again since"):
             old.execute("INSERT INTO items VALUES (9999, 'z', '[1,1,1,1,1,1,1,1]')")
         old.rollback()
@@ -128,13 +128,13 @@ def test_vectors_that_a_halfvec_cannot_hold(connection, model, scale, metric):
     connection.execute(fill, [1, 1, 1500])
     index = HashIndex.create(
         connection, "items_idx", table="sized", column="v", model=model.name, metric=metric,
-        access="landmarks",
+        access="lists",
     )  # fmt: skip
     index.encode()
     connection.execute(fill, [scale, 2001, 2100])
     index = HashIndex.open(connection, "items_idx")
     row = connection.execute("SELECT v FROM sized WHERE id = 2050").fetchone()
-    hits = index.search(row[0], 3, probes=8, candidates=400)
+    hits = index.search(row[0], 3, effort=8, candidates=400)
     assert len(hits) == 3
     if metric == "cosine":
         assert hits[0].id == 2050
@@ -151,7 +151,7 @@ def test_a_build_lists_long_vectors_as_triggers_do(connection):
         cursor.executemany(
             "INSERT INTO items VALUES (%s, %s)", [(n, Vector(v)) for n, v in enumerate(X)]
         )
-    index = indexed(connection, model="long", access="landmarks")
+    index = indexed(connection, model="long", access="lists")
     points = store.load(connection, "long").project(X).astype(np.float64)
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     points = np.where(lengths < 65504, points, points / lengths)
@@ -159,7 +159,7 @@ def test_a_build_lists_long_vectors_as_triggers_do(connection):
     nearest = np.linalg.norm(points[:, None] - landmarks[None], axis=2).argsort(axis=1)[:, :3]
     listed = entries(index)
     assert sum(listed[n] in nearest[n] for n in range(600)) > 570
-    assert sum(index.search(v, 1, probes=3)[0].id == n for n, v in enumerate(X[:40])) > 36
+    assert sum(index.search(v, 1, effort=3)[0].id == n for n, v in enumerate(X[:40])) > 36
 
 
 def test_a_writer_s_effort_does_not_decide_how_rows_are_listed(index):

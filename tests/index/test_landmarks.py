@@ -26,7 +26,7 @@ def index(listed):
 
 
 def test_every_row_is_in_one_list(index):
-    assert (index.access, index.building, index.probes) == ("landmarks", None, 80)
+    assert (index.access, index.building, index.effort) == ("lists", None, 80)
     assert_listed(index)
     lists = index.lists()
     assert lists.landmarks > 50
@@ -40,7 +40,7 @@ def test_all_lists_and_all_candidates_are_exact(index, vectors):
             "SELECT id::bigint, distance FROM hashindex.exact_search('items_idx', %s, 12)",
             [Vector(query)],
         ).fetchall()
-        assert index.search(query, 12, candidates=6000, probes=107) == exact
+        assert index.search(query, 12, candidates=6000, effort=107) == exact
 
 
 def test_few_probes_find_nearly_all(index, vectors):
@@ -49,7 +49,7 @@ def test_few_probes_find_nearly_all(index, vectors):
         exact = index.connection.execute(
             "SELECT id::bigint FROM hashindex.exact_search('items_idx', %s, 5)", [Vector(query)]
         ).fetchall()
-        hits = index.search(query, 5, candidates=300, probes=12)
+        hits = index.search(query, 5, candidates=300, effort=12)
         assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
         found += len({row[0] for row in exact} & {hit.id for hit in hits})
     assert found >= 0.9 * 250
@@ -57,10 +57,10 @@ def test_few_probes_find_nearly_all(index, vectors):
 
 def test_k_answers_while_there_are_k_rows(index, vectors):
     """Probing widens where lists hold too few, or hold rows that are gone."""
-    assert len(index.search(vectors[0], 2500, probes=1)) == 2500
+    assert len(index.search(vectors[0], 2500, effort=1)) == 2500
     index.connection.execute("DELETE FROM items WHERE id % 300 <> 0")
-    assert len(index.search(vectors[0], 10, probes=1)) == 10
-    assert len(index.search(vectors[0], 11, probes=1)) == 10
+    assert len(index.search(vectors[0], 10, effort=1)) == 10
+    assert len(index.search(vectors[0], 11, effort=1)) == 10
 
 
 @pytest.mark.parametrize("codes_first", [False, True])
@@ -68,10 +68,10 @@ def test_conditions(index, vectors, codes_first):
     if codes_first:
         look_codes_up(index.connection)
     for condition, most in ((items_table.c.category == "b", 1000), (items_table.c.id <= 7, 7)):
-        hits = index.search(vectors[0], 20, probes=2, where=condition)
+        hits = index.search(vectors[0], 20, effort=2, where=condition)
         assert len(hits) == min(20, most)
     by_name = index.connection.execute(
-        "SELECT count(*) FROM hashindex.search('items_idx', %s, 20, probes => 2, "
+        "SELECT count(*) FROM hashindex.search('items_idx', %s, 20, effort => 2, "
         """where_equals => '{"category": "b"}')""",
         [Vector(vectors[0])],
     ).fetchone()
@@ -80,12 +80,12 @@ def test_conditions(index, vectors, codes_first):
 
 @pytest.mark.reads
 @pytest.mark.newest
-@pytest.mark.parametrize("probes", [0, -1, 1001])
-def test_probes_out_of_range(index, probes):
-    with pytest.raises(InvalidInputError, match=f"probes is {probes}; it must be"):
-        index.search(np.ones(8), probes=probes)
-    with pytest.raises(InvalidInputError, match=f"probes is {probes}; it must be 1 "):
-        index.configure(probes=probes)
+@pytest.mark.parametrize("effort", [0, -1, 1001])
+def test_probes_out_of_range(index, effort):
+    with pytest.raises(InvalidInputError, match=f"effort is {effort}; it must be"):
+        index.search(np.ones(8), effort=effort)
+    with pytest.raises(InvalidInputError, match=f"effort is {effort}; it must be 1 "):
+        index.configure(effort=effort)
 
 
 def test_settings_of_the_session_come_back(index):
@@ -94,7 +94,7 @@ def test_settings_of_the_session_come_back(index):
     connection.execute("SET hnsw.ef_search = 77")
     before = [connection.execute(f"SHOW {name}".encode()).fetchone() for name in names]
     with connection.transaction():
-        index.search(np.ones(8), probes=50)
+        index.search(np.ones(8), effort=50)
         after = [connection.execute(f"SHOW {name}".encode()).fetchone() for name in names]
     assert after == before
 
@@ -109,7 +109,7 @@ def test_row_security(connection, index):
         "SELECT hashindex.grant_reader('items_idx', 'list_reader', true)"
     )
     connection.execute("SET ROLE list_reader")
-    hits = index.search(np.ones(8), 12, candidates=20, probes=1)
+    hits = index.search(np.ones(8), 12, candidates=20, effort=1)
     connection.execute("RESET ROLE")
     assert len(hits) == 12
     assert all(hit.id % 100 == 0 for hit in hits)
@@ -117,7 +117,7 @@ def test_row_security(connection, index):
 
 def test_rows_without_a_vector_are_no_answers(index):
     index.connection.execute("UPDATE items SET embedding = NULL WHERE id > 20")
-    hits = index.search(np.ones(8), 12, probes=2)
+    hits = index.search(np.ones(8), 12, effort=2)
     assert len(hits) == 12
     assert all(hit.id <= 20 for hit in hits)
 
@@ -147,7 +147,7 @@ def test_stale_entries_take_no_places_of_rows_that_match(connection, index, vect
                 [Vector(query)],
             ).fetchall()
             hits = index.search(
-                query, 20, candidates=20, probes=2, where=None if secured else where
+                query, 20, candidates=20, effort=2, where=None if secured else where
             )
             assert [hit.id for hit in hits] == [row[0] for row in exact]
     finally:
@@ -158,7 +158,7 @@ def test_stale_entries_take_no_places_of_rows_that_match(connection, index, vect
 
 def test_a_reader_with_a_snapshot_from_before_the_lists(connection, items, model, url, monkeypatch):
     """It sees a few entries, of what was written while rows were listed; it reads all codes."""
-    index = create_index(connection, access="landmarks")
+    index = create_index(connection, access="lists")
     search = "SELECT id FROM hashindex.search_items_idx('[1,1,1,1,1,1,1,1]', 3, 300, 8)"
     with psycopg.connect(url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

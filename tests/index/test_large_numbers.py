@@ -51,7 +51,7 @@ LEFT_OUT = (
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_encode_leaves_them_out(connection, access):
     enlarge(connection, 5, 200)
     index = create_index(connection, model="lengths", metric="l2", access=access)
@@ -61,7 +61,7 @@ def test_encode_leaves_them_out(connection, access):
     assert HashIndex.open(connection, "items_idx").access == access
     with pytest.warns(RowsLeftOutWarning, match=LEFT_OUT):
         assert index.encode() == 0
-    if access == "landmarks":
+    if access == "lists":
         index.rebalance()
         assert coded(connection, index) == all_but(5, 200)
     # In SQL, and without Python.
@@ -86,7 +86,7 @@ def notices(connection):
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_a_swap_from_directions_to_lengths(connection, access):
     enlarge(connection, 5, 200)
     index = indexed(connection, model="directions", metric="cosine", access=access)

@@ -50,11 +50,13 @@ def test_a_table_that_is_not_plain_is_refused(connection, model, kind):
     made, said = RELATED[kind]
     connection.execute(made.encode())
     before = contents(connection)
-    for options in ({}, {"access": "landmarks"}, {"metric": "cosine", "candidates": 7}):
+    for options in ({}, {"access": "lists"}, {"metric": "cosine", "candidates": 7}):
         with pytest.raises(InvalidInputError, match=f"{said}, .*{re.escape(ADVICE)}"):
             create_index(connection, "i", table="docs", **options)
     with pytest.raises(psycopg.errors.WrongObjectType, match=said) as refused:
-        connection.execute("SELECT hashindex.create_index('i', 'docs', 'embedding', 'lsh')")
+        connection.execute(
+            "SELECT hashindex.create_index('i', 'docs', 'embedding', 'lsh', access => 'scan')"
+        )
     assert refused.value.diag.message_hint.endswith(ADVICE)
     assert contents(connection) == before
 
@@ -122,7 +124,7 @@ def assert_exact(index, vectors):
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 @pytest.mark.parametrize("how", BECOMES)
 def test_a_table_that_is_not_plain_any_more(connection, docs, vectors, how, access):
     made, written, said, undone = BECOMES[how]
@@ -134,7 +136,7 @@ def test_a_table_that_is_not_plain_any_more(connection, docs, vectors, how, acce
     )
     connection.execute(f"INSERT INTO {written} VALUES (5000, %s)".encode(), [Vector(-vectors[3])])
     assert_exact(index, vectors)
-    other = "scan" if access == "landmarks" else "landmarks"
+    other = "scan" if access == "lists" else "lists"
     found = findings(index)["table"]
     assert found.status == "broken"
     assert f"public.docs {said}, so that writes go unseen and searches are exact" in found.detail

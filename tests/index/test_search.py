@@ -77,9 +77,9 @@ def test_defaults_of_the_index(index, vectors):
     ("change", "message"),
     [
         ({"candidates": 0}, "candidates is 0; it must be 1 or more"),
-        ({"probes": 3}, "probes are for access path landmarks, and index .* has access path scan"),
-        ({"access": "landmarks", "probes": 1001}, "probes is 1001; it must be 1 to|in a column"),
-        ({"access": "tree"}, "access 'tree' of index .* is unknown; use one of: scan, landmarks"),
+        ({"effort": 3}, "effort is for access path lists, and index .* has access path scan"),
+        ({"access": "lists", "effort": 1001}, "effort is 1001; it must be 1 to|in a column"),
+        ({"access": "tree"}, "access 'tree' of index .* is unknown; use one of: scan, lists"),
     ],
 )
 def test_defaults_that_are_refused(index, change, message):
@@ -93,8 +93,8 @@ def test_defaults_that_are_refused(index, change, message):
     ("arguments", "message"),
     [
         ({"candidates": 0}, "candidates is 0"),
-        ({"probes": 0}, "probes is 0"),
-        ({"probes": -1}, "probes is -1"),
+        ({"effort": 0}, "effort is 0"),
+        ({"effort": -1}, "effort is -1"),
     ],
 )
 @pytest.mark.parametrize("where", [None, items_table.c.id > 0])

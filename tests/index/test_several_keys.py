@@ -27,7 +27,7 @@ POSTS = """
     INSERT INTO posts SELECT (id - 1) % 3 + 1, (id - 1) / 3 + 1, category, embedding FROM items;
 """
 
-KINDS = ("scan", "landmarks")
+KINDS = ("scan", "lists")
 
 
 def make(connection, access="scan", **options):
@@ -90,7 +90,7 @@ def test_answers_have_the_columns_of_the_key(index):
         query = vector(seed)
         expected = nearest(connection, query, 10)
         found = connection.execute(
-            "SELECT * FROM hashindex.search_posts_idx(%s, 10, 300, probes => 1000)", [query]
+            "SELECT * FROM hashindex.search_posts_idx(%s, 10, 300, effort => 1000)", [query]
         ).fetchall()
         assert [row[:2] for row in found] == expected
         for name in ("search('posts_idx', %s, 10, 300, 1000)", "exact_search('posts_idx', %s, 10)"):
@@ -201,7 +201,7 @@ def test_plans_that_are_kept_look_keys_up(posts):
 
 
 def test_near_duplicates(posts):
-    index = make(posts, "landmarks", metric="cosine")
+    index = make(posts, "lists", metric="cosine")
     rows = posts.execute("SELECT tenant_id, id, embedding FROM posts").fetchall()
     far = cdist(*[np.stack([row[2].to_numpy() for row in rows])] * 2, "cosine")
     expected = {
@@ -241,8 +241,8 @@ def test_codes_by_key_and_within_a_radius(index):
 
 def test_landmarks_and_writes_while_they_are_built(posts):
     index = make(posts)
-    index.configure(access="landmarks").encode()
-    assert index.access == "landmarks"
+    index.configure(access="lists").encode()
+    assert index.access == "lists"
     assert_fresh(index)
     posts.execute("SELECT hashindex._begin_build('posts_idx')")
     posts.execute("UPDATE posts SET embedding = %s, id = id + 500 WHERE id < 10", [vector(9)])
@@ -322,7 +322,7 @@ def test_names_that_need_quotes_and_values_of_many_types(connection, items, mode
             'a "happy" one', id / 7.0, 'c', 'infinity', embedding FROM items;
         """
     )
-    index = make(connection, "landmarks", table='"Po%sts ""x"" y"')
+    index = make(connection, "lists", table='"Po%sts ""x"" y"')
     assert_fresh(index)
     connection.execute(
         'UPDATE "Po%%sts ""x"" y" SET embedding = %s, "order" = -"order" '
@@ -432,7 +432,7 @@ def test_keys_are_the_same_by_the_collation_of_their_columns(posts):
 @pytest.mark.parametrize("name", ["distance", "query", "k", "n", "filter", "radius"])
 def test_a_column_with_the_name_of_an_argument(posts, name):
     posts.execute(f"ALTER TABLE posts RENAME id TO {name}".encode())
-    index = make(posts, "landmarks")
+    index = make(posts, "lists")
     posts.execute(f"UPDATE posts SET embedding = %s WHERE {name} < 5".encode(), [vector(1)])
     assert_fresh(index)
     read = f"SELECT tenant_id, {name} FROM posts ORDER BY embedding <-> %s, 1, 2 LIMIT 5"

@@ -126,11 +126,11 @@ def test_keys_of_text_and_times(connection, things, vectors, padded):
         "INSERT INTO words VALUES (%s, %s, %s)",
         [(*key, Vector(row)) for key, row in zip(keys, vectors, strict=True)],
     )
-    index = create(connection, "words", table="words", column="v", access="landmarks")
-    assert index.access == "landmarks"
+    index = create(connection, "words", table="words", column="v", access="lists")
+    assert index.access == "lists"
     for _ in range(2):
         assert_fresh(index)
-        found = index.search(vectors[7], 5, candidates=300, probes=1000)
+        found = index.search(vectors[7], 5, candidates=300, effort=1000)
         order = np.argsort(((vectors - vectors[7]) ** 2).sum(axis=1))
         assert ids(found) == [keys[n] for n in order[:5]]
         assert ids(index.search_like(keys[7], 4, candidates=300)) == ids(found)[1:]
@@ -143,9 +143,9 @@ def test_keys_of_text_and_times(connection, things, vectors, padded):
 
 
 def test_rows_in_lists(connection, things, vectors):
-    index = create(connection, access="landmarks")
+    index = create(connection, access="lists")
     assert index.rebalance().rows == 300
-    assert ids(index.search(vectors[4], candidates=300, probes=1000)) == exact(vectors, vectors[4])
+    assert ids(index.search(vectors[4], candidates=300, effort=1000)) == exact(vectors, vectors[4])
     made = operations.near_duplicates(index, "twins", max_distance=1.5, radius=12, lists=1000)
     far = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)
     right = {(*KEYS[i], *KEYS[j]) for i, j in np.argwhere(far <= 1.5) if KEYS[i] < KEYS[j]}

@@ -44,7 +44,7 @@ TENANTS = [tenant for tenant, size in SIZES.items() for _ in range(size)]
 VECTORS = np.random.default_rng(3).standard_normal((len(TENANTS), 16)).astype(np.float32)
 QUERIES = np.random.default_rng(4).standard_normal((5, 16)).astype(np.float32)
 #: More than all rows: searches with these are exact.
-ALL = {"candidates": 1000, "probes": 1000}
+ALL = {"candidates": 1000, "effort": 1000}
 
 
 def trained(name, seed):
@@ -143,7 +143,7 @@ def assert_whole(index):
 LONG = "".join(map(str, np.random.default_rng(8).integers(0, 10**9, 1100)))
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 @pytest.mark.parametrize("size", [500, 7])
 def test_a_tenant_that_is_longer_than_a_b_tree_holds(make, connection, access, size):
     """Its rows have no code; builds and writes pass, and searches within it are exact."""
@@ -163,7 +163,7 @@ def test_a_tenant_that_is_longer_than_a_b_tree_holds(make, connection, access, s
             assert keys(found) == nearest(index, query, 5, "length(tenant) > 9000")
 
     check(index, codes)
-    if access == "landmarks":
+    if access == "lists":
         for given in ({}, {"tenant": LONG}):
             with pytest.warns(RowsLeftOutWarning, match="tenant is longer"):
                 index.rebalance(**given)
@@ -184,7 +184,7 @@ def test_a_tenant_that_is_longer_than_a_b_tree_holds(make, connection, access, s
 
 
 def test_landmarks_are_of_large_tenants_and_codes_lie_tenant_by_tenant(index):
-    assert index.access == "landmarks"
+    assert index.access == "lists"
     codes, landmarks = index.connection.execute(
         "SELECT code_table, landmark_table FROM hashindex.index WHERE name = 'things_idx'"
     ).fetchone()
@@ -209,7 +209,7 @@ def test_a_search_within_a_tenant_is_exact_with_all_its_lists(index, tenant):
     for query in QUERIES:
         exact = nearest(index, query, 10, of(tenant))
         assert keys(index.search(query, 10, tenant=tenant, **ALL)) == exact
-        found = keys(index.search(query, 10, tenant=tenant, probes=4, candidates=40))
+        found = keys(index.search(query, 10, tenant=tenant, effort=4, candidates=40))
         assert len(found) == len(exact)
         assert set(found) <= {row for row, own in enumerate(TENANTS) if own == tenant}
 
@@ -236,7 +236,8 @@ def test_every_way_to_ask_for_a_tenant_finds_the_same(index, tenant):
     assert [keys(way) for way in ways] == [exact] * len(ways)
     value = "null" if tenant is None else tenant
     by_json = index.connection.execute(
-        "SELECT id::bigint FROM hashindex.search('things_idx', %s, 10, 1000, 1000, %s::jsonb)",
+        "SELECT id::bigint FROM hashindex.search("
+        "'things_idx', %s, 10, 1000, 1000, NULL, %s::jsonb)",
         [Vector(QUERIES[0]), f'{{"tenant": {value}}}'],
     )
     assert [key for (key,) in by_json] == exact
@@ -490,7 +491,7 @@ def test_a_swap_keeps_the_tenants(index):
     store.save(index.connection, trained("other", 2))
     operations.swap(index, "other")
     now = HashIndex.open(index.connection, "things_idx")
-    assert (now.model, now.tenant_column, now.access) == ("other", "tenant", "landmarks")
+    assert (now.model, now.tenant_column, now.access) == ("other", "tenant", "lists")
     assert_whole(now)
     assert keys(now.search(QUERIES[0], 10, tenant=1, **ALL)) == nearest(now, QUERIES[0], 10, of(1))
 

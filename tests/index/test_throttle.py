@@ -101,7 +101,7 @@ def test_no_pause_without_a_limit(bare, clock):
 def test_listing_by_landmarks_is_slowed_too(listed, other, clock):
     """3,000 rows at 1,200 a second: about 600 at a time, of whole pages."""
     listed.configure(access="scan")
-    listed.configure(access="landmarks")
+    listed.configure(access="lists")
     read = []
     clock.look = lambda: read.append(count(other, "items_idx_staged"))
     listed.encode(rows_per_second=1200)

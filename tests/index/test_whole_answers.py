@@ -33,7 +33,7 @@ def assert_exact(connection, query):
         assert connection.execute(search.encode(), values).fetchall() == exact, search
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_an_index_that_is_not_encoded(connection, items, model, vectors, access):
     index = create_index(connection, access=access)
     assert not index.encoded
@@ -54,7 +54,7 @@ def test_an_index_that_is_not_encoded(connection, items, model, vectors, access)
     assert_fresh(index)
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_a_first_encode_that_was_cut_off(
     connection, items, model, vectors, access,
     monkeypatch
@@ -83,9 +83,9 @@ def test_a_table_that_is_still_empty(connection, items, model):
 
 
 def test_a_swap_takes_over_what_is_encoded(index, model):
-    operations.swap(index, "lsh", force=True, access="landmarks")
+    operations.swap(index, "lsh", force=True, access="lists")
     index = HashIndex.open(index.connection, index.name)
-    assert index.access == "landmarks"
+    assert index.access == "lists"
     assert index.encoded
 
 

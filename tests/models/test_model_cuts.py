@@ -173,7 +173,7 @@ def test_sql_refuses_what_python_refuses(connection, change, message):
         )
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_an_index_of_a_model_with_cuts(connection, items, vectors, access):
     model = Thermometer(random_state=0).fit(vectors).to_model("cut", metric="l2")
     store.save(connection, model)

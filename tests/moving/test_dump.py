@@ -42,7 +42,7 @@ def test_dump_and_restore(server, index, url, make_database, tmp_path, parallel)
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 @pytest.mark.parametrize("part", ["--table=items", "--schema=public", "--schema=hashindex"])
 def test_a_part_that_is_restored_is_searched_exactly_until_a_repair(
     server, url, connection, items, model, vectors, tmp_path, part, access
@@ -90,7 +90,7 @@ def test_from_16_to_18(server, connection, items, model, tmp_path):
         pytest.skip("the dump is taken from PostgreSQL 16")
     queries = [[float(n)] * 8 for n in range(5)]
     before = {}
-    for access in ("scan", "landmarks"):
+    for access in ("scan", "lists"):
         index = indexed(connection, f"A-{access}", access=access)
         before[index.name] = [index.search(query, 20, candidates=40) for query in queries]
     dump = tmp_path / "dump"

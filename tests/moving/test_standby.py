@@ -168,7 +168,7 @@ def test_commands_that_read(on, tmp_path):
     [
         ["index", "create", "new", "--table", "items", "--column", "embedding", "--model", "lsh"],
         ["index", "encode", "half_way~2"],
-        ["index", "configure", "scanned", "--access", "landmarks"],
+        ["index", "configure", "scanned", "--access", "lists"],
         ["index", "rebalance", "By-Lists"],
         ["index", "swap", "scanned", "--model", "more bits"],
         ["index", "rollback", "swapped"],

@@ -79,7 +79,7 @@ def exact(connection, query):
 @pytest.mark.parametrize("docs", TABLES, indirect=True)
 def test_searches_and_writes(connection, model, vectors, docs):
     index = indexed(connection, "docs_idx", table="docs", column="v")
-    for access in ("scan", "landmarks"):
+    for access in ("scan", "lists"):
         index.configure(access=access)
         index.encode()
         for query in vectors[250:252]:
@@ -112,7 +112,7 @@ def test_they_move_along(server, url, connection, make_database, model, vectors,
         connection.execute(f"SET search_path TO s_{kind}, public".encode())
         connection.execute(TABLES[kind].encode())
         fill(connection, vectors[:60])
-        for access in ("landmarks", "scan"):
+        for access in ("lists", "scan"):
             name, table = f"{kind}_{access}", f"s_{kind}.docs"
             indexed(connection, name, table=table, column="v", access=access)
     before = {i.name: i.search(vectors[250], 9) for i in list_indexes(connection)}

@@ -129,10 +129,10 @@ def test_functions(connection, index):
 
 
 def test_an_access_path(connection, other, index):
-    index.configure(access="landmarks")
+    index.configure(access="lists")
     found = findings(index)["access"]
     assert (found.status, found.advice) == ("warning", "pg-hashindex index encode items_idx")
-    assert "access path landmarks is not built" in found.detail
+    assert "access path lists is not built" in found.detail
     claim(other, "access", "items_idx")
     assert findings(index)["access"].status == "ok"
     release(other, "access", "items_idx")
@@ -147,7 +147,7 @@ def test_landmarks_that_are_gone(listed):
     with connection.transaction(force_rollback=True):
         connection.execute(f"DELETE FROM hashindex.{landmarks}".encode())
         assert findings(listed)["access"].detail.startswith(
-            "access path landmarks: there are no landmarks"
+            "access path lists: there are no landmarks"
         )
         assert findings(listed)["access"].status == "warning"
     (hnsw,) = connection.execute(
@@ -243,7 +243,7 @@ def test_bloat(connection, items, model):
     assert findings(index)["bloat"].status == "ok"
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_a_reader_checks(connection, as_role, items, model, access):
     index = indexed(connection, access=access)
     reader = as_role("checker")

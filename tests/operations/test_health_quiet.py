@@ -14,12 +14,12 @@ from pg_hashindex.training import train
 pytestmark = pytest.mark.newest
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_each_access_path(connection, items, vectors, lsh_model, access):
     index = index_with_profile(connection, lsh_model, vectors)
     index.configure(access=access).encode()
     assert_quiet(index)
-    lists = {"lists", "landmarks"} if access == "landmarks" else set()
+    lists = {"lists", "landmarks"} if access == "lists" else set()
     assert set(findings(index)) == ALWAYS | lists
     connection.execute("DELETE FROM items WHERE id % 10 = 0")
     connection.execute("UPDATE items SET embedding = NULL WHERE id % 10 = 1")

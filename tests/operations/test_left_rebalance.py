@@ -77,7 +77,7 @@ def test_the_check_warns(left):
     found = findings(left)["access"]
     assert (found.status, found.detail) == (
         "warning",
-        "a rebalance was cut off, and no session continues it: searches use landmarks, and "
+        "a rebalance was cut off, and no session continues it: searches use lists, and "
         "triggers log each key that is written",
     )
     assert found.advice == (
@@ -91,7 +91,7 @@ def test_the_check_is_quiet_while_a_session_rebalances(left, url):
         claim(other, "access", "items_idx")
         assert quiet(left)
         # No other session ends its work.
-        left.configure(access="landmarks", candidates=77)
+        left.configure(access="lists", candidates=77)
         with pytest.raises(InUseError, match="being built"):
             operations.repair(left)
         assert logs_writes(left)
@@ -129,7 +129,7 @@ def test_encode_ends_it(left, emptied):
 
 
 @pytest.mark.parametrize(
-    "options", [["--access", "scan"], ["--access", "landmarks"], ["--probes", "9"]]
+    "options", [["--access", "scan"], ["--access", "lists"], ["--effort", "9"]]
 )
 def test_configure_ends_it(left, url, options):
     arguments = ["index", "configure", "items_idx", *options, "--database-url", url]
@@ -149,7 +149,7 @@ def test_a_swap_ends_it(left):
 def test_a_first_build_that_was_cut_off(connection, listed, monkeypatch):
     """The check says what it costs; encode continues it, and another path gives it up."""
     listed.configure(access="scan")
-    index = listed.configure(access="landmarks")
+    index = listed.configure(access="lists")
     _kill_at("_read_rows", index.encode, monkeypatch)
     assert findings(index)["access"].detail.endswith(
         "searches use scan, and triggers log each key that is written"
@@ -164,7 +164,7 @@ def test_a_writer_that_began_before(left, url, end):
     """A statement that is under way fires the triggers that it found: their log must be there."""
     if end == "configure":
         left.configure(access="scan")
-        left = left.configure(access="landmarks")
+        left = left.configure(access="lists")
         with pytest.MonkeyPatch.context() as patch:
             _kill_at("_read_rows", left.encode, patch)
     problems = []

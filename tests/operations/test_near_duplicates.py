@@ -34,7 +34,7 @@ def listed(request, connection, items, model):
         column="embedding",
         model=model.name,
         metric=request.param,
-        access="landmarks",
+        access="lists",
     )
     created.encode()
     return created
@@ -161,7 +161,7 @@ def of_tenants(connection, model):
         )
     created = HashIndex.create(
         connection, "things_idx", table="things", column="embedding", model=model.name,
-        metric="l2", access="landmarks", tenant="tenant",
+        metric="l2", access="lists", tenant="tenant",
     )  # fmt: skip
     created.encode()
     return created
@@ -268,7 +268,7 @@ def test_a_table_made_again_is_refused(listed):
 
 
 def test_an_index_without_lists_is_refused(index):
-    with pytest.raises(DatabaseStateError, match="configure items_idx --access landmarks"):
+    with pytest.raises(DatabaseStateError, match="configure items_idx --access lists"):
         operations.near_duplicates(index, "twins", max_distance=0.1)
     with pytest.raises(Exception, match="near-duplicates are found by lists"):
         index.connection.execute("SELECT hashindex.near_duplicates('items_idx', 0.1, 3)")

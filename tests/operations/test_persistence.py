@@ -20,7 +20,7 @@ def kinds(index):
     return {row[0] for row in rows}
 
 
-@pytest.fixture(params=["scan", "landmarks"])
+@pytest.fixture(params=["scan", "lists"])
 def searched(request, connection, items, model):
     connection.execute("ALTER TABLE items SET UNLOGGED")
     return indexed(connection, access=request.param)
@@ -37,7 +37,7 @@ def test_codes_follow_their_table(searched):
         assert found.advice == "pg-hashindex index repair items_idx"
         done = operations.repair(searched).done
         assert f"made hashindex.{searched.row.code_table} {word}, as public.items is" in done
-        assert len(done) == (2 if searched.access == "landmarks" else 1)
+        assert len(done) == (2 if searched.access == "lists" else 1)
         assert kinds(searched) == {letter}
         assert troubles(searched, full=True) == {}
         assert operations.repair(searched).done == ()
@@ -54,9 +54,9 @@ def test_codes_that_are_kept_after_a_swap_follow_too(connection, index, model):
 
 def test_a_crash_that_emptied_codes_and_landmarks(connection, items, model):
     """Both were UNLOGGED beside a table that is not: repair makes all of them again."""
-    index = indexed(connection, access="landmarks")
+    index = indexed(connection, access="lists")
     connection.execute(f"TRUNCATE hashindex.{', hashindex.'.join(tables_of(index))}".encode())
     assert findings(index)["rows_without_code"].status == "broken"
-    assert operations.repair(index).done[0].startswith("access path landmarks was incomplete")
+    assert operations.repair(index).done[0].startswith("access path lists was incomplete")
     assert_listed(index)
     assert troubles(index, full=True) == {}

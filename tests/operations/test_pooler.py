@@ -92,7 +92,7 @@ def test_searches_and_writes(listed, url, pooled):
             writer.execute("INSERT INTO items VALUES (%s, 'a', %s::real[]::vector)", [key, query])
             assert (
                 HashIndex.open(reader, "items_idx")
-                .search(query, 1, candidates=4000, probes=1000)[0]
+                .search(query, 1, candidates=4000, effort=1000)[0]
                 .id
                 == key
             )

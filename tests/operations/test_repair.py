@@ -42,7 +42,7 @@ def everything(index):
     return contents(index.connection), sorted(rows)
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_where_all_is_well_nothing_changes(index, access):
     index.configure(access=access)
     index.encode()
@@ -188,19 +188,19 @@ def test_a_missing_code_table(index):
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
 def test_landmarks_that_are_gone(listed):
     connection = listed.connection
-    before = listed.search(QUERY, 20, candidates=3000, probes=1000)
+    before = listed.search(QUERY, 20, candidates=3000, effort=1000)
     connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
     # Until then, searches are exact.
     assert listed.search(QUERY, 20) == before
     assert operations.repair(listed).done == (
-        "access path landmarks was incomplete: searches scan all codes until it is built again",
+        "access path lists was incomplete: searches scan all codes until it is built again",
         # Together with the path.
         "encoded 3000 rows",
-        "built the access path landmarks",
+        "built the access path lists",
     )
-    assert (reopened(listed).access, reopened(listed).building) == ("landmarks", None)
+    assert (reopened(listed).access, reopened(listed).building) == ("lists", None)
     assert_listed(listed)
-    assert listed.search(QUERY, 20, candidates=3000, probes=1000) == before
+    assert listed.search(QUERY, 20, candidates=3000, effort=1000) == before
     assert operations.repair(listed).done == ()
 
 
@@ -224,7 +224,7 @@ def test_an_emptied_table_of_landmarks_waits_for_rows(listed):
     assert operations.repair(listed).done == ()
     connection.execute("INSERT INTO items VALUES (1, 'a', '[1,2,3,4,5,6,7,8]')")
     operations.repair(listed)
-    assert reopened(listed).access == "landmarks"
+    assert reopened(listed).access == "lists"
     assert listed.search(QUERY)[0].id == 1
     assert_fresh(listed)
 
@@ -247,9 +247,9 @@ def test_leftovers_of_runs(index):
 
 
 def test_an_access_path_that_was_being_built(index):
-    index.configure(access="landmarks")
-    assert operations.repair(index).done == ("encoded 300 rows", "built the access path landmarks")
-    assert reopened(index).access == "landmarks"
+    index.configure(access="lists")
+    assert operations.repair(index).done == ("encoded 300 rows", "built the access path lists")
+    assert reopened(index).access == "lists"
 
 
 @pytest.fixture

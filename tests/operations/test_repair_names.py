@@ -204,7 +204,7 @@ def test_recreated_objects_are_refused(connection, items, model, statement, mess
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 @pytest.mark.parametrize(
     ("key", "options", "changed", "kind", "new"),
     [
@@ -330,7 +330,7 @@ def test_a_table_whose_name_another_had_for_a_while(index):
     assert_fresh(reopened(index))
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
     connection, items, model, access
 ):

@@ -24,7 +24,7 @@ def indexes(connection, items, model):
     """One of each kind."""
     connection.execute("ALTER TABLE items ALTER category SET NOT NULL, ADD UNIQUE (category, id)")
     return [
-        create(connection, "By-Lists", access="landmarks"),
+        create(connection, "By-Lists", access="lists"),
         create(connection, "scanned"),
         create(connection, "several", key_columns=["category", "id"]),
     ]
@@ -46,7 +46,7 @@ def test_parts_of_indexes_are_not_orphans(connection, indexes):
 def test_objects_of_indexes_whose_rows_were_deleted(connection, items, model):
     kept = create(connection, "kept")
     before = contents(connection)
-    lists = create(connection, "By-Lists", access="landmarks")
+    lists = create(connection, "By-Lists", access="lists")
     create(connection, "scanned")
     codes, landmarks = tables_of(lists)
     connection.execute("DELETE FROM hashindex.index WHERE name <> 'kept'")
@@ -89,7 +89,9 @@ REFRESH = "(bigint[])"
 
 def test_an_index_that_is_being_made_is_no_orphan(connection, other, items, model):
     with other.transaction():
-        other.execute("SELECT hashindex.create_index('fresh', 'items', 'embedding', 'lsh')")
+        other.execute(
+            "SELECT hashindex.create_index('fresh', 'items', 'embedding', 'lsh', access => 'scan')"
+        )
         assert list_orphans(connection) == []
         connection.execute("SET lock_timeout = '100ms'")
         # It waits: what it sees may belong to an index by the time that it would drop it.

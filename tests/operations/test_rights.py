@@ -37,7 +37,7 @@ def test_a_reader_searches_and_writes_nothing(connection, as_role, items, model)
             reader.execute(write)
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_writers_do_not_need_pg_hashindex(connection, as_role, items, model, access):
     """Not the schema, not the codes; and they cannot call what writes them."""
     writer = as_role("writer")

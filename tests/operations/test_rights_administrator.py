@@ -53,7 +53,7 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
     index = indexed(administrator)
     assert reader.execute(TYPED).fetchone() == (10,)
     administrator.execute("INSERT INTO items VALUES (1001, 'w', '[1,2,3,4,5,6,7,8]')")
-    for access in ("landmarks", "scan"):
+    for access in ("lists", "scan"):
         index = index.configure(access=access, candidates=100)
         index.encode()
         index = HashIndex.open(administrator, "items_idx")
@@ -62,7 +62,7 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
         # By the codes, which is how the landmarks of each build are granted too.
         granted = "SELECT count(*) FROM hashindex.within_items_idx('[1,2,3,4,5,6,7,8]', 12)"
         assert reader.execute(granted).fetchone() == (301,)
-        if access == "landmarks":
+        if access == "lists":
             index.rebalance()
     assert_fresh(index)
     store.save(administrator, other_model(vectors))
@@ -85,7 +85,7 @@ def test_members_and_superusers_work_for_him(administrator, connection, as_role,
     create_index(ann)
     HashIndex.open(bob, "items_idx").encode()
     store.save(connection, other_model(vectors))
-    for session, access in ((ann, "landmarks"), (connection, "scan"), (bob, "landmarks")):
+    for session, access in ((ann, "lists"), (connection, "scan"), (bob, "lists")):
         HashIndex.open(session, "items_idx").configure(access=access).encode()  # type: ignore[arg-type]
         assert owners(connection) == {"keeper"}
     HashIndex.open(connection, "items_idx").rebalance()

@@ -45,7 +45,7 @@ def test_a_reader_of_two_columns(notes, connection, as_role):
         (re.sub(r"_\d+$", "", what), right)
         for what, right in rights(connection, "reader") - before - {("notes.kind", "SELECT")}
     }
-    landmarks = {"hashindex.notes_idx_landmarks"} if notes.access == "landmarks" else set()
+    landmarks = {"hashindex.notes_idx_landmarks"} if notes.access == "lists" else set()
     # The model is read by a view, which looks at the rights on the codes.
     assert granted == {(what, "SELECT") for what in {"hashindex.notes_idx_codes"} | landmarks}
     HashIndex.open(connection, "notes_idx").revoke("reader")

@@ -283,7 +283,7 @@ def begin(connection, model="other", access=None):
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "lists"])
 def test_the_access_path_comes_along(connection, items, model, other, access):
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", access=access
@@ -307,8 +307,8 @@ def test_the_access_path_comes_along(connection, items, model, other, access):
 
 @pytest.mark.newest
 def test_another_access_path_may_be_asked_for(index, other):
-    operations.swap(index, "other", access="landmarks", force=True)
-    assert reopened(index).access == "landmarks"
+    operations.swap(index, "other", access="lists", force=True)
+    assert reopened(index).access == "lists"
     operations.prune(index)
     operations.swap(index, "other", force=True)
     operations.prune(index)
@@ -381,12 +381,12 @@ def test_an_empty_table_has_no_landmarks(connection, model, other, vectors):
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     )
-    operations.swap(index, "other", access="landmarks")
+    operations.swap(index, "other", access="lists")
     now = reopened(index)
-    assert (now.model, now.access, now.building) == ("other", "scan", "landmarks")
+    assert (now.model, now.access, now.building) == ("other", "scan", "lists")
     connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
     now.encode()
-    assert reopened(index).access == "landmarks"
+    assert reopened(index).access == "lists"
     assert [hit.id for hit in index.search(vectors[0])] == [1]
 
 
@@ -397,7 +397,7 @@ def test_bad_swaps(index, other, connection):
         operations.swap(index, "nothing")
     with pytest.raises(InvalidInputError, match="tolerance is 1.5; it must be 0 to 1"):
         operations.swap(index, "other", tolerance=1.5)
-    with pytest.raises(InvalidInputError, match="'none'.*use one of: scan, landmarks"):
+    with pytest.raises(InvalidInputError, match="'none'.*use one of: scan, lists"):
         operations.swap(index, "other", access="none")  # type: ignore[arg-type]
     wide = LSH(n_bits=8, random_state=0).fit(np.eye(9, dtype=np.float32)).to_model("wide")
     store.save(connection, wide)
@@ -415,8 +415,8 @@ def test_bad_swaps(index, other, connection):
     with pytest.raises(DatabaseStateError, match='index "items_idx~2" is not encoded'):
         connection_call(connection, exchange)
     HashIndex.open(connection, "items_idx~2").encode()
-    connection.execute("UPDATE hashindex.index SET building = 'landmarks' WHERE swap_of <> ''")
-    with pytest.raises(DatabaseStateError, match="its access path landmarks is not built"):
+    connection.execute("UPDATE hashindex.index SET building = 'lists' WHERE swap_of <> ''")
+    with pytest.raises(DatabaseStateError, match="its access path lists is not built"):
         connection_call(connection, exchange)
     with pytest.raises(DuplicateNameError, match="exists already"):
         HashIndex.create(connection, "items_idx~2", table="items", column="embedding", model="lsh")
@@ -430,12 +430,12 @@ def connection_call(connection, statement):
 def test_a_long_name_leaves_room_for_that_of_the_swap(connection, items, model, other):
     name = "n" * 40
     index = HashIndex.create(
-        connection, name, table=items, column="embedding", model="lsh", access="landmarks"
+        connection, name, table=items, column="embedding", model="lsh", access="lists"
     )
     index.encode()
     operations.swap(index, "other", force=True)
     now = reopened(index)
-    assert (now.model, now.access) == ("other", "landmarks")
+    assert (now.model, now.access) == ("other", "lists")
     assert len(now.storage.encode()) <= 40
     assert_fresh(now)
     operations.prune(index)

@@ -155,7 +155,7 @@ def test_a_session_that_is_ended(bare, url, always):
 def test_the_command_that_continues_dead_work(connection, model, items, on):
     """It takes the row over; work that has left nothing to continue is not listed."""
     index = HashIndex.create(
-        connection, "Its-1", table=items, column="embedding", model="lsh", access="landmarks"
+        connection, "Its-1", table=items, column="embedding", model="lsh", access="lists"
     )
     for kind in ("encode", "access", "repair", "swap"):
         add_dead(connection, kind, "Its-1")
@@ -178,7 +178,7 @@ def test_the_command_that_continues_dead_work(connection, model, items, on):
     assert said.count(f": dead; continue: {repair}\n") == 1
     on("index", "repair", "Its-1", "--undo")
     assert told() == set()
-    connection.execute("UPDATE hashindex.index SET (access, building) = ('landmarks', 'landmarks')")
+    connection.execute("UPDATE hashindex.index SET (access, building) = ('lists', 'lists')")
     assert told() == {("rebalance", "pg-hashindex index rebalance Its-1")}
     index.drop()
     assert connection.execute("SELECT count(*) FROM hashindex.claim").fetchone() == (0,)

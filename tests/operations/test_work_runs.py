@@ -80,7 +80,7 @@ def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, monkey
 def test_on_a_connection_that_is_not_in_autocommit_mode(bare, other, always):
     bare.connection.autocommit = False
     with bare.connection.transaction():
-        bare.configure(access="landmarks")
+        bare.configure(access="lists")
     assert bare.encode(batch_rows=100) == 300
     assert not bare.connection.autocommit
     assert bare.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
@@ -141,7 +141,7 @@ def unlocking(write, other):
 
 def test_access_paths_say_what_they_are_at(bare, phases, always):
     for access, steps in (
-        ("landmarks", [
+        ("lists", [
             "training landmarks", "waiting for a lock to start logging writes",
             "reading rows", "indexing landmarks", "putting codes in the order of landmarks",
             "applying writes made meanwhile",

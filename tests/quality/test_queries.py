@@ -153,7 +153,7 @@ def test_indexes_are_compared_each_by_its_defaults(scanned, longer, model, vecto
     assert len(asked) == 300
     assert (before.index, before.model, before.candidates) == ("items_idx", "lsh:1", 12)
     assert (after.index, after.model, after.candidates) == ("longer", "longer:1", 30)
-    assert (before.access, before.probes, before.k) == ("scan", None, 5)
+    assert (before.access, before.effort, before.k) == ("scan", None, 5)
     assert before.recall in brute_force_recall(model, vectors, 5, 12)
     assert after.recall in brute_force_recall(long_model, vectors, 5, 30)
     assert before.recall < after.recall

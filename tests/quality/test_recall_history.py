@@ -39,7 +39,7 @@ def read_only(url):
 
 def saved(index):
     return index.connection.execute(
-        "SELECT seed, model, access, candidates, probes, k, queries, recall "
+        "SELECT seed, model, access, candidates, effort, k, queries, recall "
         "FROM hashindex.recall_history WHERE index_name = %s ORDER BY id",
         [index.name],
     ).fetchall()

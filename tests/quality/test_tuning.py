@@ -66,15 +66,15 @@ def test_the_lower_bound_reaches_the_recall(index, vectors):
 
 def test_lists_of_landmarks(connection, items, model):
     index = HashIndex.create(
-        connection, "i", table="items", column="embedding", model="lsh", access="landmarks"
+        connection, "i", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()
-    index = index.configure(probes=8)
+    index = index.configure(effort=8)
     tuned = tune(index, 0.95, queries=100, random_state=2)
-    assert len({point.probes for point in tuned.points}) > 1
+    assert len({point.effort for point in tuned.points}) > 1
     assert tuned.best.recall >= 0.95
     apply(index, tuned)
-    assert (index.probes, index.candidates) == (tuned.best.probes, tuned.best.candidates)
+    assert (index.effort, index.candidates) == (tuned.best.effort, tuned.best.candidates)
     (point,) = evaluate(index, queries=100, candidates=[index.candidates], random_state=2).points
     assert point.recall == tuned.best.recall
 
@@ -157,23 +157,23 @@ def test_a_table_without_rows(connection, items, model):
 @pytest.fixture
 def listed(connection, items, model):
     index = HashIndex.create(
-        connection, "i", table="items", column="embedding", model="lsh", access="landmarks"
+        connection, "i", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()
-    return index.configure(probes=80, candidates=200)
+    return index.configure(effort=80, candidates=200)
 
 
 @pytest.fixture
 def given(monkeypatch):
     """Have searches take the time and find the part of rows that a test says."""
 
-    def give(recall, milliseconds=lambda probes, candidates: 1.0, exact_ms=9.0):
-        def measure(self, index, candidates, done, *, probes):
+    def give(recall, milliseconds=lambda effort, candidates: 1.0, exact_ms=9.0):
+        def measure(self, index, candidates, done, *, effort):
             return Measured(
-                candidates, float(recall(probes, candidates)),
-                float(milliseconds(probes, candidates)), 99.0, index.name, index.model_name,
-                index.access, probes, self.k, len(self.asked),
-                float(recall(probes, candidates)),
+                candidates, float(recall(effort, candidates)),
+                float(milliseconds(effort, candidates)), 99.0, index.name, index.model_name,
+                index.access, effort, self.k, len(self.asked),
+                float(recall(effort, candidates)),
             )  # fmt: skip
 
         monkeypatch.setattr(Measuring, "measure", measure)
@@ -182,8 +182,8 @@ def given(monkeypatch):
     return give
 
 
-def cost(probes, candidates):
-    return 0.3 + 0.01 * probes + 0.005 * candidates
+def cost(effort, candidates):
+    return 0.3 + 0.01 * effort + 0.005 * candidates
 
 
 PROBES = [80 * 2.0**n for n in range(-6, 4)]
@@ -193,7 +193,7 @@ COUNTS = (20, 50, 100, 200, 400, 800, 1600, 3200)
 @pytest.mark.parametrize(
     "recall",
     [
-        # Fewer probes than the index has find enough.
+        # Less effort than the index has is enough.
         lambda p, c: 1 - np.exp(-p / 9) - 0.2 * np.exp(-c / 40),
         # More are needed.
         lambda p, c: 1 - np.exp(-p / 50) - 0.2 * np.exp(-c / 40),
@@ -226,11 +226,11 @@ def test_fewer_settings_are_never_slower(listed, given):
     given(lambda p, c: 1, lambda p, c: 1 if (p, c) == (80, 400) else 2)
     tuned = tune(listed, 0.95, queries=5)
     assert tuned.best.candidates == 20
-    # 100 candidates of 80 probes take 1 ms, so 50 do not take 5.
+    # 100 candidates of 80 lists take 1 ms, so 50 do not take 5.
     slow = {(80, 50): 5, (80, 100): 1}
     given(lambda p, c: p * c >= 3200, lambda p, c: slow.get((p, c), 2))
     best = tune(listed, 0.95, queries=5).best
-    assert (best.probes, best.candidates) == (80, 50)
+    assert (best.effort, best.candidates) == (80, 50)
 
 
 def test_the_frontier(listed, given):
@@ -238,7 +238,7 @@ def test_the_frontier(listed, given):
     found = tune(listed, 0.2, queries=5)
     # 100 candidates take 9 ms; 800 find no more than 400.
     line = [
-        point.candidates for point in found.frontier if point.probes == found.frontier[0].probes
+        point.candidates for point in found.frontier if point.effort == found.frontier[0].effort
     ]
     assert [point.recall for point in found.frontier] == sorted(p.recall for p in found.frontier)
     assert 100 not in line
@@ -253,14 +253,14 @@ def test_the_frontier(listed, given):
     [
         (
             lambda p, c: 0.814 - p / 8000, lambda p, c: 1, None,
-            "800 candidates of 80 probes find 0.804, and more do not help .* by the codes of model "
+            "800 candidates of 80 lists find 0.804, and more do not help .* by the codes of model "
             "lsh:1 the missing rows are not near", "--method itq",
         ),
         (
             lambda p, c: min(0.9, p / 800), lambda p, c: p / 4, None,
             "and with more of them an exact search is faster", "--method itq",
         ),
-        (lambda p, c: 0.99, cost, 0.2, "1 probes find 0.99 in", "allow more time, or a lower"),
+        (lambda p, c: 0.99, cost, 0.2, "1 lists find 0.99 in", "allow more time, or a lower"),
         (lambda p, c: 0.99, cost, 0.2, "find 0.99 in", "search exactly, by hashindex.exact_search"),
     ],
     ids=["codes", "slow", "max_ms", "exact"],

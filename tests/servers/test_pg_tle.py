@@ -26,7 +26,7 @@ USED = (
     "INSERT INTO items SELECT n, 'k' || n % 3, array_agg(sin(n * d))::vector "
     "FROM generate_series(1, 1000) n, generate_series(1, 16) d GROUP BY n",
     "SELECT hashindex.train('m', 'items', 'embedding')",
-    "SELECT hashindex.create_index('items_idx', 'items', 'embedding', 'm')",
+    "SELECT hashindex.create_index('items_idx', 'items', 'embedding', 'm', access => 'scan')",
 )
 SEARCH = f"SELECT id, distance FROM hashindex.search_items_idx('{QUERY}', 10, candidates => 1000)"
 EXACT = f"SELECT id, embedding <=> '{QUERY}' AS d FROM items ORDER BY d, id LIMIT 10"

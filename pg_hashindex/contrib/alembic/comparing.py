@@ -240,8 +240,8 @@ def _changes(
     settings = _changed(spec, found, options_changed_by("configure"))
     if settings:
         _log.info("Detected settings of hash index %r: %s", name, ", ".join(settings))
-        # Another access path has no probes.
-        lost = {*settings, "probes"} if "access" in settings else {*settings}
+        # Another access path has no effort.
+        lost = {*settings, "effort"} if "access" in settings else {*settings}
         before = {key: value for key, value in found.spec.options.items() if key in lost}
         changes.append(ConfigureHashIndexOp(found.spec.name, settings, before))
     return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes

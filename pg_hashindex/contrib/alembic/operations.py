@@ -201,7 +201,7 @@ class ConfigureHashIndexOp(_IndexOp):
     def reverse(self) -> "ConfigureHashIndexOp":
         """Return the operation that restores the settings."""
         # Probes go with the access path.
-        known = {*self.existing} | ({"probes"} if "access" in self.existing else set())
+        known = {*self.existing} | ({"effort"} if "access" in self.existing else set())
         unknown = [name for name in self.settings if name not in known]
         if unknown:
             raise InvalidInputError(

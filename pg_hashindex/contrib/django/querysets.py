@@ -53,7 +53,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         index: str | None = None,
         key: KeyColumns = None,
         candidates: int | None = None,
-        probes: int | None = None,
+        effort: int | None = None,
     ) -> Self:
         """Return the rows nearest to a query, by an index: the nearest first.
 
@@ -72,7 +72,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         key
             The key field of the index, or several; by default the declared ones, or the primary
             key.
-        candidates, probes
+        candidates, effort
             As `pg_hashindex.HashIndex.search`.
 
         Returns
@@ -106,7 +106,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
                 as_query(query, searched.dimensions).to_text(),
                 as_count("k", k),
                 as_optional_count("candidates", candidates),
-                as_optional_count("probes", probes),
+                as_optional_count("effort", effort),
             ],
             filtered=self.query.clone(),
             tenant=None if tenant is None else meta.get_field(tenant).column,

@@ -140,7 +140,7 @@ class IndexedDocuments:
         """Find the documents nearest to a vector, with their distances, nearest first."""
         query, k = self.table.query(embedding), as_count("k", k)
         as_optional_count("candidates", asked.get("candidates"))
-        as_optional_count("probes", asked.get("probes"))
+        as_optional_count("effort", asked.get("effort"))
         with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
             hits = self._nearest(lent, index, query, k, asked)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...models.model import Metric
 
 # Options of searches beside query and k; of searches by vector and words.
-_OPTIONS = ("filter", "candidates", "probes")
+_OPTIONS = ("filter", "candidates", "effort")
 _HYBRID_OPTIONS = ("filter", "vector_weight", "depth", "configuration")
 
 
@@ -235,7 +235,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         ----------
         **options
             ``filter``, a dictionary or an SQLAlchemy expression on the table, is applied before the
-            k nearest documents are chosen. ``candidates`` and ``probes`` are those of
+            k nearest documents are chosen. ``candidates`` and ``effort`` are those of
             `pg_hashindex.HashIndex.search`; without an index they have no effect. With
             ``vector_weight``, 0 to 1, documents are also found by the words of the query, and
             ``depth`` and ``configuration`` are those of `pg_hashindex.HashIndex.hybrid`.

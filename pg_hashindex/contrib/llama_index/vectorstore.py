@@ -30,8 +30,8 @@ from .filters import as_dictionary
 
 # Arguments of a search beside its query, from ``vector_store_kwargs`` of a retriever.
 _OPTIONS = {
-    VectorStoreQueryMode.DEFAULT: ("candidates", "probes"),
-    VectorStoreQueryMode.MMR: ("candidates", "probes", "fetch_k", "mmr_threshold"),
+    VectorStoreQueryMode.DEFAULT: ("candidates", "effort"),
+    VectorStoreQueryMode.MMR: ("candidates", "effort", "fetch_k", "mmr_threshold"),
     VectorStoreQueryMode.HYBRID: ("configuration",),
     VectorStoreQueryMode.SPARSE: ("configuration",),
     VectorStoreQueryMode.TEXT_SEARCH: ("configuration",),
@@ -156,7 +156,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
             list, .5 by default), SPARSE or TEXT_SEARCH (words). Filters, node_ids and doc_ids are
             applied before the best nodes are chosen.
         **options
-            ``candidates`` and ``probes``, for DEFAULT and MMR: as `pg_hashindex.HashIndex.search`.
+            ``candidates`` and ``effort``, for DEFAULT and MMR: as `pg_hashindex.HashIndex.search`.
             ``configuration``, where words are searched: that of text search. ``fetch_k``: the
             nearest nodes that MMR chooses from, by default 4 k and at least 20. ``mmr_threshold``:
             for MMR, from 0 for the most diversity to 1.
@@ -213,7 +213,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
                 configuration=configuration,
             )
         asked = SearchOptions(
-            where=where, candidates=options.get("candidates"), probes=options.get("probes")
+            where=where, candidates=options.get("candidates"), effort=options.get("effort")
         )
         if mode == modes.DEFAULT:
             found = self._documents.search(vector, k, asked)

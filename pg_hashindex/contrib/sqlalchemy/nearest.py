@@ -31,7 +31,7 @@ _Entity = TypeVar("_Entity")
 class _Options(TypedDict, total=False):
     index: str | None
     candidates: int | None
-    probes: int | None
+    effort: int | None
     key: Any
 
 
@@ -55,7 +55,7 @@ def nearest(
     *,
     index: str | None = None,
     candidates: int | None = None,
-    probes: int | None = None,
+    effort: int | None = None,
     key: Any = None,
 ) -> "sa.Select[Any, float]":
     """Select the rows nearest to a query, by an index: the nearest first.
@@ -75,7 +75,7 @@ def nearest(
         Answers wanted.
     index
         The index; the one that is declared on the column by default.
-    candidates, probes
+    candidates, effort
         As `pg_hashindex.HashIndex.search`.
     key
         The key column of the index, or several; by default those that it is declared with, or the
@@ -89,7 +89,7 @@ def nearest(
     Raises
     ------
     InvalidInputError
-        If the query, k, candidates or probes cannot be used, the column holds no vectors or is not
+        If the query, k, candidates or effort cannot be used, the column holds no vectors or is not
         the entity's, none or several indexes are declared on it, or its table has no primary
         key.
     """
@@ -107,7 +107,7 @@ def nearest(
         sa.literal(as_query(query, searched.type.dim), VECTOR()),
         sa.literal(as_count("k", k), sa.Integer()),
         sa.literal(as_optional_count("candidates", candidates), sa.Integer()),
-        sa.literal(as_optional_count("probes", probes), sa.Integer()),
+        sa.literal(as_optional_count("effort", effort), sa.Integer()),
     ]
     rows = _NearestRows(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)

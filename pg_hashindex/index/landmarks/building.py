@@ -406,7 +406,7 @@ class LandmarkBuild(TableReader):
         """Lock the index in the catalog; refuse one that was configured otherwise meanwhile."""
         row = self._execute(
             "SELECT FROM hashindex.index i "
-            "WHERE i.name = $1 AND 'landmarks' IN (i.access, i.building) FOR UPDATE",
+            "WHERE i.name = $1 AND 'lists' IN (i.access, i.building) FOR UPDATE",
             [self.index.name],
         ).fetchone()
         if row is None:

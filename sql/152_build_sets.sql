@@ -1,0 +1,317 @@
+-- Builds the sets of pgvector: their rows in the catalog, and pgvector's indexes.
+
+-- Statements that make pgvector's index of a set. Online, a partitioned table gets an index of its own that those of its partitions, each
+-- built without keeping writers out, are attached to.
+CREATE OR REPLACE FUNCTION hashindex._build_statements(i hashindex.index, s hashindex.index_set, online boolean DEFAULT false) RETURNS SETOF text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := hashindex._base_of(i);
+    in_parts boolean := online AND c.relkind = 'p' FROM pg_class c WHERE c.oid = base;
+    held record := hashindex._set_sql(i, s);
+    made text := format(
+        ' USING %s (%s %s) WITH (%s)', s.access, held.expression, held.opclass,
+        -- A list for each 300 rows; of large tables as many as twice the root of the rows.
+        CASE s.access WHEN 'hnsw' THEN 'ef_construction = 128'
+            ELSE format('lists = %s', greatest(10, least(32768, round(least(hashindex._rows_of(base) / 300, 2 * sqrt(hashindex._rows_of(base))))))) END
+    );
+    part record;
+BEGIN
+    IF NOT in_parts THEN
+        RETURN NEXT format('CREATE INDEX%s %I ON %s%s', CASE WHEN online THEN ' CONCURRENTLY' END, s.relation, base, made);
+        RETURN;
+    END IF;
+    RETURN NEXT format('CREATE INDEX %I ON ONLY %s%s', s.relation, base, made);
+    FOR part IN
+        SELECT t.isleaf, t.relid, n.nspname, format('%s_%s', left(s.relation, 52), t.relid) AS named,
+            CASE WHEN t.parentrelid = base THEN format('%I.%I', i.schema_name, s.relation) ELSE format('%I.%I', p.nspname, format('%s_%s', left(s.relation, 52), t.parentrelid)) END AS above
+        FROM pg_partition_tree(base) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+        LEFT JOIN pg_class q ON q.oid = t.parentrelid LEFT JOIN pg_namespace p ON p.oid = q.relnamespace
+        WHERE t.relid <> base ORDER BY t.level, t.relid
+    LOOP
+        RETURN NEXT format('CREATE INDEX %s %I ON %s %s%s', CASE WHEN part.isleaf THEN 'CONCURRENTLY' END, part.named, CASE WHEN NOT part.isleaf THEN 'ONLY' END, part.relid::regclass, made);
+        RETURN NEXT format('ALTER INDEX %s ATTACH PARTITION %I.%I', part.above, part.nspname, part.named);
+    END LOOP;
+END
+$$;
+
+-- Kilobytes of maintenance_work_mem in which a graph of a set is built without a second pass, at most 1 GB.
+CREATE OR REPLACE FUNCTION hashindex._build_memory(i hashindex.index, s hashindex.index_set) RETURNS bigint
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN least(1.5 * hashindex._set_bytes(s, (SELECT m.n_bits FROM hashindex.model m WHERE m.id = s.model_id), hashindex._rows_of(hashindex._base_of(i))), 1073741824) / 1024;
+END
+$$;
+
+-- Makes pgvector's index of a set in this transaction. Where parallel workers find no shared memory (/dev/shm of a container has 64 MB), one
+-- process builds it.
+CREATE OR REPLACE FUNCTION hashindex._build_relation(i hashindex.index, s hashindex.index_set) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    statement text := hashindex._build_statements(i, s);
+    memory text := current_setting('maintenance_work_mem');
+    workers text := current_setting('max_parallel_maintenance_workers');
+    done text;
+BEGIN
+    IF hashindex._build_memory(i, s) > pg_size_bytes(memory) / 1024 THEN
+        done := set_config('maintenance_work_mem', hashindex._build_memory(i, s) || 'kB', true);
+    END IF;
+    BEGIN
+        EXECUTE statement;
+    EXCEPTION
+        WHEN disk_full OR insufficient_resources THEN
+            done := set_config('max_parallel_maintenance_workers', '0', true);
+            EXECUTE statement;
+        WHEN insufficient_privilege THEN
+            RAISE EXCEPTION '%', SQLERRM USING ERRCODE = 'insufficient_privilege',
+                HINT = format('Have the owner of the table run this, then run the same again: %s;', statement);
+    END;
+    done := set_config('max_parallel_maintenance_workers', workers, true);
+    done := set_config('maintenance_work_mem', memory, true);
+END
+$$;
+
+-- The index and the set that a declaration asks for, or an error; nothing is made yet.
+CREATE OR REPLACE FUNCTION hashindex._declared_set(
+    name text, base regclass, column_name text, model text, access text, store boolean, code_column text, metric text, tenant text, key_columns text[],
+    candidates integer, effort integer, OUT i hashindex.index, OUT s hashindex.index_set
+)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+DECLARE
+    used hashindex.model;
+    missing text := CASE WHEN name IS NULL THEN 'name' WHEN base IS NULL THEN 'table_name' WHEN column_name IS NULL THEN 'column_name' END;
+BEGIN
+    IF missing IS NOT NULL THEN
+        RAISE EXCEPTION '% is NULL', missing USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    ELSIF name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
+        RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', name USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
+    ELSIF EXISTS (SELECT FROM hashindex.index x WHERE x.name = name) THEN
+        RAISE EXCEPTION 'index "%" exists already', name USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another set by a swap.';
+    ELSIF EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname = 'search_' || name) THEN
+        RAISE EXCEPTION 'function hashindex.search_% exists, and is not of an index', name USING ERRCODE = 'duplicate_function', HINT = 'Choose another name, or drop the function.';
+    ELSIF metric NOT IN ('l2', 'cosine', 'ip') THEN
+        RAISE EXCEPTION 'metric "%" is unknown', metric USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
+    END IF;
+    IF candidates < 1 THEN
+        PERFORM hashindex._refuse('candidates', candidates, '1 or more');
+    ELSIF effort < 1 THEN
+        PERFORM hashindex._refuse('effort', effort, '1 or more');
+    END IF;
+    IF model <> 'none' THEN
+        used := hashindex.find_model(model);
+        PERFORM hashindex._check_evaluated(used, base, column_name);
+    END IF;
+    PERFORM hashindex._check_vector_column(base, column_name, used.dimension);
+    PERFORM hashindex._check_names(base);
+    SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = base;
+    SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types FROM hashindex._find_key(base, key_columns) k;
+    i.name := name;
+    i.column_name := column_name;
+    i.tenant_column := tenant;
+    i.metric := coalesce(metric, hashindex._indexed_metric(base, column_name), used.metric, 'cosine');
+    i.created_at := now();
+    PERFORM hashindex._check_tenant(i, base);
+    s.index_name := name;
+    s.model_id := used.id;
+    s.access := coalesce(access, 'hnsw');
+    s.column_name := column_name;
+    s.code_column := code_column;
+    s.stores := store;
+    s.candidates := candidates;
+    s.effort := effort;
+    PERFORM hashindex._check_set(i, s);
+    s.dimension := coalesce(used.dimension, hashindex._dimension_of(base, column_name));
+END
+$$;
+
+-- Dimension of the vectors in a column, by its type or by a row; an error where neither says it.
+CREATE OR REPLACE FUNCTION hashindex._dimension_of(base regclass, column_name text) RETURNS integer
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    dimension integer := nullif(a.atttypmod, -1) FROM pg_attribute a WHERE a.attrelid = base AND a.attname = column_name AND NOT a.attisdropped;
+BEGIN
+    IF dimension IS NULL AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = column_name) THEN
+        EXECUTE format('SELECT {ext}.vector_dims(b.%I) FROM %s b WHERE b.%I IS NOT NULL LIMIT 1', column_name, base, column_name) INTO dimension;
+    END IF;
+    IF dimension IS NULL THEN
+        RAISE EXCEPTION 'column "%" of % has no dimension, and no row has a vector', column_name, base
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Load the rows first, or run: ALTER TABLE %s ALTER COLUMN %I TYPE {ext}.vector(N);', base, column_name);
+    END IF;
+    RETURN dimension;
+END
+$$;
+
+-- Refuses what a set of pgvector cannot be.
+CREATE OR REPLACE FUNCTION hashindex._check_set(i hashindex.index, s hashindex.index_set) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := hashindex._base_of(i);
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = s.model_id;
+    filled text := format('pg-hashindex model encode %s --table %s --column %s --into ', hashindex._shell_word(format('%s:%s', used.name, used.version)),
+        hashindex._shell_word(base::text), hashindex._shell_word(s.column_name));
+    wrong bigint;
+BEGIN
+    IF s.access NOT IN ('hnsw', 'ivfflat') THEN
+        RAISE EXCEPTION 'access "%" is unknown', s.access USING ERRCODE = 'invalid_parameter_value', HINT = 'Use hnsw, ivfflat or lists.';
+    ELSIF s.code_column IS NOT NULL AND s.stores THEN
+        RAISE EXCEPTION 'store and code_column are both given' USING ERRCODE = 'invalid_parameter_value', HINT = 'You fill a column of your own; store makes one that PostgreSQL fills.';
+    ELSIF s.model_id IS NULL AND s.code_column IS NOT NULL THEN
+        RAISE EXCEPTION 'column "%" holds codes, and no model is named that made them', s.code_column USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the model.';
+    ELSIF i.metric <> used.metric THEN
+        RAISE EXCEPTION 'model "%:%" was trained for %, and index "%" ranks by %', used.name, used.version, used.metric, i.name, i.metric
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('Train a model for %s, or name metric %s.', i.metric, used.metric);
+    ELSIF used.n_bits > 64000 THEN
+        PERFORM hashindex._refuse('bits', used.n_bits, '64000 or fewer, which pgvector indexes');
+    ELSIF s.model_id IS NOT NULL AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = hashindex._administrator()) AND EXISTS (
+        SELECT FROM pg_class c JOIN pg_roles r ON r.rolsuper AND pg_has_role(c.relowner, r.oid, 'MEMBER') WHERE c.oid = base
+    ) THEN
+        RAISE EXCEPTION '% belongs to a superuser, and its writers would run a function of role %', base, hashindex._administrator()::regrole
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Search its vectors, with model none, or give the table to another role.';
+    ELSIF s.code_column IS NOT NULL AND NOT s.stores THEN
+        IF NOT EXISTS (
+            SELECT FROM pg_attribute a
+            WHERE a.attrelid = base AND a.attname = s.code_column AND a.atttypid = 'bit'::regtype AND a.atttypmod = used.n_bits AND NOT a.attisdropped
+        ) THEN
+            RAISE EXCEPTION 'column "%" of % is not of type bit(%)', s.code_column, base, used.n_bits USING ERRCODE = 'datatype_mismatch', HINT = format('Fill one: %sCOLUMN', filled);
+        END IF;
+        EXECUTE format('SELECT count(*) FROM %s b WHERE b.%I IS NOT NULL AND b.%I IS NULL', base, s.column_name, s.code_column) INTO wrong;
+        IF wrong > 0 THEN
+            RAISE EXCEPTION '% rows of % have a vector and no code in column "%"', wrong, base, s.code_column
+                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: %s%s', filled, hashindex._shell_word(s.code_column));
+        END IF;
+    END IF;
+END
+$$;
+
+-- Begins a set: its row, and what it takes beside pgvector's index, which is functions of the model, and a column of codes if it stores them.
+CREATE OR REPLACE FUNCTION hashindex._begin_set(i hashindex.index, INOUT s hashindex.index_set, reveal_anchors boolean DEFAULT false)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := hashindex._base_of(i);
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = s.model_id;
+    longer boolean;
+BEGIN
+    s.halves := false;
+    IF s.model_id IS NULL THEN
+        s.halves := hashindex._vector_type(base, s.column_name) = '{ext}.halfvec';
+        IF NOT s.halves THEN
+            -- The sum of squares is a quick bound of the largest component.
+            EXECUTE format(
+                'SELECT EXISTS (SELECT FROM %s b WHERE {ext}.vector_norm(b.%I) > 65504 AND (SELECT max(abs(e)) FROM unnest(b.%I::real[]) e) > 65504)',
+                base, s.column_name, s.column_name
+            ) INTO longer;
+            s.halves := NOT longer;
+        END IF;
+        IF s.dimension > (CASE WHEN s.halves THEN 4000 ELSE 2000 END) THEN
+            RAISE NOTICE 'pgvector indexes no vectors of % dimensions: searches of index "%" are exact', s.dimension, i.name;
+            s.access := NULL;
+        END IF;
+    ELSIF s.code_column IS NULL OR s.stores THEN
+        PERFORM hashindex.create_functions(format('%s:%s', used.name, used.version));
+    END IF;
+    IF s.stores THEN
+        SELECT r.named INTO s.code_column FROM (SELECT n, concat_ws('_', i.name, 'code', nullif(n, 1)) AS named FROM generate_series(1, 1000) n) r
+        WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = r.named) ORDER BY r.n LIMIT 1;
+        RAISE NOTICE 'column "%" is added to %: the table and its indexes are written again, and searches and writes wait', s.code_column, base;
+        EXECUTE format(
+            'ALTER TABLE %s ADD COLUMN %I bit(%s) GENERATED ALWAYS AS (hashindex.%I(%I)) STORED',
+            base, s.code_column, used.n_bits, hashindex._function_name(used, 'code'), s.column_name
+        );
+    END IF;
+    s.relation := hashindex._serving_relation(i, s);
+    s.owns_relation := s.relation IS NULL AND s.access IS NOT NULL;
+    IF s.owns_relation THEN
+        SELECT r.named INTO s.relation FROM (SELECT n, concat_ws('_', i.name, s.access, nullif(n, 1)) AS named FROM generate_series(1, 1000) n) r
+        WHERE hashindex._oid_of(i.schema_name, r.named) IS NULL ORDER BY r.n LIMIT 1;
+    END IF;
+    s.state := 'building';
+    s.created_at := now();
+    s.id := nextval('hashindex.index_set_id_seq');
+    INSERT INTO hashindex.index_set OVERRIDING SYSTEM VALUE SELECT (s).*;
+END
+$$;
+
+-- Gives an index another set, and the former one its place: one short transaction. Searches that have begun end by the former set.
+CREATE OR REPLACE FUNCTION hashindex._exchange_set(index_name text, set_id bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index;
+BEGIN
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
+    UPDATE hashindex.index_set x SET state = 'former' WHERE x.index_name = i.name AND x.state = 'used';
+    UPDATE hashindex.index_set x SET state = 'used' WHERE x.id = set_id;
+    UPDATE hashindex.index x SET column_name = s.column_name FROM hashindex.index_set s WHERE s.id = set_id AND x.name = i.name RETURNING x.* INTO i;
+    PERFORM hashindex._create_search(i);
+END
+$$;
+
+-- Makes the search function of an index from the set that it uses.
+CREATE OR REPLACE FUNCTION hashindex._create_search(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
+AS $$
+DECLARE
+    s hashindex.index_set := hashindex._set_of(i.name);
+    held record := hashindex._set_sql(i, s, 'hashindex_query');
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    answer text := string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) FROM unnest(hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(shown, type, n);
+BEGIN
+    -- A function cannot be replaced by one with other columns in its answer.
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
+    WHERE array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
+    PERFORM hashindex._create_function('search_pgvector', jsonb_build_object(
+        'ext', '{ext}', 'index_name', i.name, 'search', format('hashindex.%I', 'search_' || i.name), 'index', quote_literal(i.name),
+        'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'shown', hashindex._answer_keys(i),
+        'answer', answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
+        'tenant', i.tenant_column IS NOT NULL, 'tenant_literal', quote_literal(i.tenant_column), 'tenant_type', hashindex._tenant_type(i),
+        'dimension', s.dimension, 'vector_type', hashindex._vector_type(base::regclass, s.column_name), 'operator', hashindex._distance_operator(i.metric),
+        'ranked_type', held.ranked_type, 'ranked_query', held.ranked_query, 'ranking', format('%s %s hashindex_ranked', held.expression, held.operator),
+        'n', s.candidates, 'effort', coalesce(s.effort::text, 'NULL'),
+        'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, s.column_name, i.metric),
+        'is_comparable', replace(hashindex._is_comparable(i.metric, 'hashindex_query'), 'r.distance', 'c.distance')
+    ), format('index %s: nearest rows of %s', i.name, base));
+END
+$$;
+
+-- Drops a set: pgvector's index, if the set made it and no other set has it, and its column of codes.
+CREATE OR REPLACE FUNCTION hashindex._drop_set(i hashindex.index, s hashindex.index_set) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    heir bigint;
+BEGIN
+    DELETE FROM hashindex.index_set x WHERE x.id = s.id;
+    IF s.owns_relation THEN
+        SELECT x.id INTO heir FROM hashindex.index_set x JOIN hashindex.index o ON o.name = x.index_name
+        WHERE (o.schema_name, o.table_name, x.relation) = (i.schema_name, i.table_name, s.relation) ORDER BY x.id LIMIT 1;
+        IF heir IS NOT NULL THEN
+            UPDATE hashindex.index_set x SET owns_relation = true WHERE x.id = heir;
+        ELSE
+            EXECUTE format('DROP INDEX IF EXISTS %I.%I', i.schema_name, s.relation);
+        END IF;
+    END IF;
+    IF s.stores AND hashindex._base_of(i) IS NOT NULL THEN
+        EXECUTE format('ALTER TABLE %s DROP COLUMN IF EXISTS %I', hashindex._base_of(i), s.code_column);
+    END IF;
+END
+$$;

@@ -1,0 +1,299 @@
+-- Verbs on indexes that SQL runs in one transaction: create, swap, rollback, prune, configure, rename.
+
+CREATE OR REPLACE FUNCTION hashindex.create_index(
+    name text, table_name regclass, column_name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT false, code_column text DEFAULT NULL,
+    metric text DEFAULT NULL, tenant text DEFAULT NULL, key_columns text[] DEFAULT NULL, candidates integer DEFAULT NULL, effort integer DEFAULT NULL,
+    reveal_anchors boolean DEFAULT false
+)
+RETURNS TABLE ("set" text, index text, mb numeric, candidates_used integer, recall double precision)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+    -- A small table needs no codes, unless they are asked for.
+    wanted text := coalesce($4, CASE WHEN $5 IS NULL AND NOT $6 AND hashindex._rows_of($2) < 1000 THEN 'none' END);
+    declared record;
+    i hashindex.index;
+    s hashindex.index_set;
+    measured record;
+BEGIN
+    PERFORM hashindex._check_administrator();
+    IF $7 IS NOT NULL AND $4 IS NULL THEN
+        RAISE EXCEPTION 'column "%" holds codes, and no model is named that made them', $7 USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the model.';
+    END IF;
+    IF wanted IS NULL THEN
+        -- All else is checked before a model is trained.
+        declared := hashindex._declared_set($1, $2, $3, 'none', CASE WHEN $5 NOT IN ('lists', 'scan') THEN $5 END, $6, $7, $8, $9, $10, $11, $12);
+        wanted := hashindex.train($1, $2, $3, 'thermometer', metric => (declared.i).metric);
+        IF wanted <> $1 || ':1' THEN
+            RAISE NOTICE 'model "%" exists already; this index has a new version of it, %', $1, wanted;
+        END IF;
+    END IF;
+    IF $5 IN ('lists', 'scan') THEN
+        RETURN QUERY SELECT l.* FROM hashindex._create_lists($1, $2, $3, wanted, jsonb_build_object(
+            'key_columns', $10, 'metric', $8, 'access', $5, 'candidates', $11, 'effort', $12, 'tenant', $9
+        )) l;
+        RETURN;
+    END IF;
+    declared := hashindex._declared_set($1, $2, $3, wanted, $5, $6, $7, $8, $9, $10, $11, $12);
+    i := declared.i;
+    INSERT INTO hashindex.index SELECT (i).*;
+    s := hashindex._begin_set(i, declared.s, $13);
+    IF s.owns_relation THEN
+        PERFORM hashindex._build_relation(i, s);
+    END IF;
+    measured := hashindex._finish_set(i, s.id);
+    PERFORM hashindex._exchange_set(i.name, s.id);
+    s := measured.s;
+    RETURN QUERY SELECT hashindex._set_text(s), s.relation,
+        round((hashindex._relation_bytes(i, s) / 1e6)::numeric, 1), s.candidates, round(measured.recall::numeric, 4)::double precision;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.create_index IS
+    'creates an index: a name that search_NAME searches, and behind it a set of vectors (model none) or of codes of a model, which is trained if none is named; returns the set, pgvector''s index, its megabytes, the candidates and the recall that were measured';
+
+-- Bytes of pgvector's index of a set, with those of partitions.
+CREATE OR REPLACE FUNCTION hashindex._relation_bytes(i hashindex.index, s hashindex.index_set) RETURNS bigint
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    made regclass := hashindex._oid_of(i.schema_name, s.relation);
+BEGIN
+    RETURN coalesce((SELECT sum(pg_relation_size(t.relid)) FROM pg_partition_tree(made) t), pg_relation_size(made));
+END
+$$;
+
+-- Ends a build: what the set was measured to take is kept, and the set is ready.
+CREATE OR REPLACE FUNCTION hashindex._finish_set(i hashindex.index, set_id bigint, goal double precision DEFAULT 0.95, OUT s hashindex.index_set, OUT recall double precision)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    measured record;
+BEGIN
+    SELECT x.* INTO STRICT s FROM hashindex.index_set x WHERE x.id = set_id FOR UPDATE;
+    measured := hashindex._measure_set(i, s, goal);
+    recall := measured.recall;
+    UPDATE hashindex.index_set x SET (candidates, effort, state) = ((measured.s).candidates, (measured.s).effort, 'ready') WHERE x.id = set_id RETURNING x.* INTO s;
+END
+$$;
+
+-- Begins the set that a swap asks for: the one in use, but for what is named.
+CREATE OR REPLACE FUNCTION hashindex._begin_swap(
+    index_name text, model text, access text, store boolean, column_name text, code_column text, reveal_anchors boolean,
+    OUT i hashindex.index, OUT s hashindex.index_set
+)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+DECLARE
+    before hashindex.index_set;
+    other hashindex.index_set;
+    base regclass;
+    used hashindex.model;
+BEGIN
+    i := hashindex._require(index_name, administers => true);
+    IF access IN ('lists', 'scan') OR i.code_table IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" cannot be swapped % lists', i.name, CASE WHEN i.code_table IS NOT NULL THEN 'from' ELSE 'to' END
+            USING ERRCODE = 'feature_not_supported', HINT = 'Create an index of another name beside it, and drop this one then.';
+    END IF;
+    before := hashindex._used_set(i);
+    -- A second swap waits here, and then finds the first.
+    SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
+    SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = index_name AND x.state <> 'used';
+    IF other.id IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', index_name, other.state, hashindex._set_text(other)
+            USING ERRCODE = 'object_in_use', HINT = format('Drop it: pg-hashindex index prune %s', index_name);
+    END IF;
+    s := before;
+    base := hashindex._base_of(i);
+    s.column_name := coalesce(column_name, s.column_name);
+    s.access := coalesce(access, s.access, 'hnsw');
+    s.stores := coalesce(store, s.stores);
+    s.candidates := NULL;
+    s.effort := NULL;
+    IF model = 'none' THEN
+        s.model_id := NULL;
+        s.stores := coalesce(store, false);
+    ELSIF model IS NOT NULL THEN
+        s.model_id := (hashindex.find_model(model)).id;
+    END IF;
+    SELECT m.* INTO used FROM hashindex.model m WHERE m.id = s.model_id;
+    PERFORM hashindex._check_vector_column(base, s.column_name, used.dimension);
+    s.dimension := coalesce(used.dimension, hashindex._dimension_of(base, s.column_name));
+    -- A column of codes is of the model and the vectors that filled it.
+    s.code_column := coalesce(code_column, CASE WHEN NOT before.stores AND (s.model_id, s.column_name) = (before.model_id, before.column_name) AND store IS NULL THEN before.code_column END);
+    IF (s.model_id, s.access, s.stores, s.column_name) IS NOT DISTINCT FROM (before.model_id, coalesce(before.access, 'hnsw'), before.stores, before.column_name)
+        AND (s.stores OR s.code_column IS NOT DISTINCT FROM before.code_column) THEN
+        RAISE EXCEPTION 'index "%" has this set already: %', index_name, hashindex._set_text(before)
+            USING ERRCODE = 'object_in_use', HINT = 'Name another model, access or column, or store.';
+    END IF;
+    IF used.id IS NOT NULL AND s.code_column IS NULL THEN
+        PERFORM hashindex._check_evaluated(used, base, s.column_name);
+    END IF;
+    PERFORM hashindex._check_set(i, s);
+    s := hashindex._begin_set(i, s, reveal_anchors);
+END
+$$;
+
+-- Measures a set that was built beside the one in use on the same table, until it finds as much, and exchanges the two if it does.
+CREATE OR REPLACE FUNCTION hashindex._finish_swap(name text, set_id bigint, tolerance double precision, force boolean)
+RETURNS TABLE ("set" text, candidates integer, effort integer, recall double precision, former_recall double precision, in_use boolean)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+    i hashindex.index := hashindex._require($1);
+    measured record;
+    s hashindex.index_set;
+BEGIN
+    measured := hashindex._measure_set(i, hashindex._set_of(i.name));
+    former_recall := measured.recall;
+    measured := hashindex._finish_set(i, set_id, least(1, greatest(coalesce(former_recall, 0.95 + tolerance) - tolerance, 0)));
+    s := measured.s;
+    recall := measured.recall;
+    in_use := force OR recall IS NULL OR former_recall IS NULL OR recall >= former_recall - tolerance;
+    IF in_use THEN
+        PERFORM hashindex._exchange_set(i.name, set_id);
+    ELSE
+        RAISE WARNING 'index "%" keeps its set: % finds %, and the one in use %', i.name, hashindex._set_text(s), round(recall::numeric, 3), round(former_recall::numeric, 3)
+            USING HINT = format('It is ready: take it with force, or drop it: pg-hashindex index prune %s', i.name);
+    END IF;
+    "set" := hashindex._set_text(s);
+    candidates := s.candidates;
+    effort := s.effort;
+    RETURN NEXT;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hashindex.swap_index(
+    name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT NULL, column_name text DEFAULT NULL, code_column text DEFAULT NULL,
+    tolerance double precision DEFAULT 0.01, force boolean DEFAULT false, reveal_anchors boolean DEFAULT false
+)
+RETURNS TABLE ("set" text, candidates integer, effort integer, recall double precision, former_recall double precision, in_use boolean)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+    begun record;
+    -- With force and nothing else, the set that is ready.
+    ready bigint := s.id FROM hashindex.index_set s WHERE s.index_name = $1 AND s.state = 'ready';
+BEGIN
+    PERFORM hashindex._check_administrator();
+    IF $8 AND ready IS NOT NULL AND num_nonnulls($2, $3, $4, $5, $6) = 0 THEN
+        RETURN QUERY SELECT f.* FROM hashindex._finish_swap($1, ready, $7, true) f;
+        RETURN;
+    END IF;
+    begun := hashindex._begin_swap($1, $2, $3, $4, $5, $6, $9);
+    IF (begun.s).owns_relation THEN
+        PERFORM hashindex._build_relation(begun.i, begun.s);
+    END IF;
+    RETURN QUERY SELECT f.* FROM hashindex._finish_swap($1, (begun.s).id, $7, $8) f;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.swap_index IS
+    'builds another set of an index beside the one in use, measures both, and exchanges them if it finds as many of the nearest rows, less a tolerance; what is not named stays';
+
+CREATE OR REPLACE FUNCTION hashindex.rollback_index(name text) RETURNS text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(name, administers => true);
+    s hashindex.index_set := hashindex._set_of(name, 'former');
+BEGIN
+    IF s.id IS NULL THEN
+        RAISE EXCEPTION 'index "%" has no former set', name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A swap leaves one, until it is pruned.';
+    END IF;
+    PERFORM hashindex._exchange_set(name, s.id);
+    RETURN hashindex._set_text(s);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.rollback_index(text) IS 'exchanges the set of an index with the former one; returns the set that is in use then';
+
+CREATE OR REPLACE FUNCTION hashindex.prune_index(name text) RETURNS integer
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(name, administers => true);
+    s hashindex.index_set;
+    pruned integer := 0;
+BEGIN
+    FOR s IN SELECT x.* FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used' FOR UPDATE LOOP
+        PERFORM hashindex._drop_set(i, s);
+        pruned := pruned + 1;
+    END LOOP;
+    RETURN pruned;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.prune_index(text) IS 'drops the sets of an index that are not in use; returns how many';
+
+CREATE OR REPLACE FUNCTION hashindex.rename_index(old text, new text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(old, administers => true);
+BEGIN
+    IF i.code_table IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" is kept by lists, and keeps its name', old USING ERRCODE = 'feature_not_supported', HINT = 'Create it again under the other name.';
+    ELSIF new IS NULL OR new !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
+        RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', new USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
+    ELSIF EXISTS (SELECT FROM hashindex.index x WHERE x.name = new) OR EXISTS (
+        SELECT FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname = 'search_' || new
+    ) THEN
+        RAISE EXCEPTION 'index "%" or its function exists already', new USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
+    END IF;
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = old;
+    UPDATE hashindex.index x SET name = new WHERE x.name = old RETURNING x.* INTO i;
+    IF (hashindex._set_of(new)).id IS NOT NULL THEN
+        PERFORM hashindex._create_search(i);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.rename_index(text, text) IS 'gives an index, and its search function, another name';
+
+CREATE OR REPLACE FUNCTION hashindex.configure_index(
+    name text,
+    access text DEFAULT NULL,
+    candidates integer DEFAULT NULL,
+    effort integer DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(configure_index.name, administers => true);
+BEGIN
+    IF i.code_table IS NOT NULL THEN
+        PERFORM hashindex._configure_lists(i.name, jsonb_build_object('access', access, 'candidates', candidates, 'effort', effort));
+        RETURN;
+    ELSIF access IS NOT NULL THEN
+        RAISE EXCEPTION 'the access of index "%" changes by a swap', i.name
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('Run: pg-hashindex index swap %s --access %s', i.name, hashindex._shell_word(access));
+    ELSIF candidates < 1 THEN
+        PERFORM hashindex._refuse('candidates', candidates, '1 or more');
+    ELSIF effort < 1 THEN
+        PERFORM hashindex._refuse('effort', effort, '1 or more');
+    END IF;
+    UPDATE hashindex.index_set s
+    SET (candidates, effort) = (coalesce(configure_index.candidates, s.candidates), coalesce(configure_index.effort, s.effort))
+    WHERE s.id = (hashindex._used_set(i)).id;
+    PERFORM hashindex._create_search(i);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.configure_index IS
+    'sets the candidates and the effort of an index''s searches; of lists also the access path, which takes over once pg-hashindex index encode has built it';
