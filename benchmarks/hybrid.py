@@ -105,7 +105,7 @@ def measure(
         connection.execute("VACUUM ANALYZE items")
         model = train(X, "m", "itq", n_bits=256, cuts=1, metric="cosine", random_state=0)
         store.save(connection, model)
-        index = HashIndex.create(
+        index = HashIndex.create_lists(
             connection, "i", table="items", column="embedding", model="m", access="scan"
         )
         index.encode()

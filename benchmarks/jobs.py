@@ -53,7 +53,7 @@ def main() -> None:
         load(connection, rows)
         hasher = make_hasher("thermometer", random_state=0).fit(rows[:20_000])
         store.save(connection, hasher.to_model("m", metric="cosine"))
-        index = HashIndex.create(
+        index = HashIndex.create_lists(
             connection, "items_idx", table="items", column="embedding", model="m",
             access="lists",
         )  # fmt: skip

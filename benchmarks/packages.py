@@ -54,7 +54,7 @@ def ours(connection: Connection, X: NDArray[np.float32]) -> Iterator[System]:
         start = time.perf_counter()
         name = f"{method}_{bits or DIMENSION}"
         store.save(connection, train(X, name, method, n_bits=bits, cuts=1, metric="cosine"))
-        index = HashIndex.create(
+        index = HashIndex.create_lists(
             connection, name, table="items", column="embedding", model=name, access="scan"
         )
         encoding = time.perf_counter()

@@ -23,7 +23,7 @@ PATHS = ("lists",)
 def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any]:
     hasher = make_hasher("itq", n_bits=n_bits, random_state=0).fit(X[:20_000])
     store.save(connection, hasher.to_model("m", metric="cosine"))
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="m", access="scan"
     )
     index.encode()

@@ -47,7 +47,7 @@ def set_up(connection: Connection, access: str, rows: int) -> None:
         load(connection, X, f"items{number}")
         if kind == "no index":
             continue
-        index = HashIndex.create(
+        index = HashIndex.create_lists(
             connection,
             f"i{number}",
             table=f"items{number}",

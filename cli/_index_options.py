@@ -21,6 +21,8 @@ def _as_click(name: str, option: Option, new: bool) -> Callable[[Any], Any]:
     kind: dict[str, Any] = {}
     if option.choices:
         kind = {"type": click.Choice(option.choices)}
+    elif bool in option.kinds:
+        return click.option(f"--{option.flag}/--no-{option.flag}", name, default=None, help=text)
     elif int in option.kinds:
         kind = {"type": int}
     elif option.several:

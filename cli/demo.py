@@ -62,7 +62,7 @@ def _index(connection: Connection) -> HashIndex:
         f"{model.training['seconds']:.1f} s, bits with ones in "
         f"{model.training['share_of_ones']['mean']:.0%} of the rows"
     )
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, f"packages_{_METHOD}", table=TABLE, column="embedding", model=_METHOD
     )
     with progress(f"encoding the rows as {index.name}"):

@@ -76,7 +76,11 @@ def index() -> None:
 
 @index.command()
 @table_options(required=True)
-@click.option("--model", metavar="NAME[:VERSION]", help="Model that makes codes; required.")
+@click.option(
+    "--model",
+    metavar="NAME[:VERSION]|none",
+    help="Model of the codes; none: the vectors themselves.  [default: learn one]",
+)
 @index_options()
 @encode_option
 @build_options
@@ -91,19 +95,25 @@ def create(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Create index NAME: codes, triggers, search function; then encode the rows.
+    """Create index NAME: a name that is searched, and a set of vectors or codes behind it.
 
-    NAME is 1 to 40 letters a to z, digits, _ and -. Then searches of some rows are measured, and
-    candidates and effort that find .95 of their neighbours are stored, unless you give some.
+    NAME is 1 to 40 letters a to z, digits, _ and -. Writers do not wait. Candidates and effort that
+    find .95 of the nearest rows are measured, unless you give some.
     """
-    if options["model"] is None:
+    by_lists = options["access"] in ("lists", "scan")
+    if by_lists and options["model"] is None:
         raise click.UsageError(
             "give --model, one of pg-hashindex model list; to train one: pg-hashindex model train "
             f"NAME --table {shlex.quote(options['table'])} --column "
             f"{shlex.quote(options['column'])}"
         )
     with connected(database_url) as connection:
-        created = HashIndex.create(connection, name, **options)
+        if not by_lists:
+            with progress(f"creating index {name}"):
+                made = HashIndex.create(connection, name, memory=memory, jobs=jobs, **options)
+            _print_index(made.row, as_json)
+            return
+        created = HashIndex.create_lists(connection, name, **options)
         note(f"created index {name}; rows written from now on are encoded at once")
         if encode:
             with progress(f"encoding the rows of {created.qualified_table}"):
@@ -228,7 +238,9 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 
 
 @index.command(short_help="Give index NAME another model, while it is searched and written to.")
-@click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
+@click.option(
+    "--model", metavar="NAME[:VERSION]|none", help="Model that takes over; by default it stays."
+)
 @click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
 @index_options(options_changed_by("swap"), new=False)
 @click.option(
@@ -255,7 +267,7 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 def swap(
     database_url: str,
     name: str,
-    model: str,
+    model: str | None,
     k: int,
     as_json: bool,
     **options: Any,
@@ -265,10 +277,19 @@ def swap(
     With --column, also the vectors of another embedding model, which the application has written
     into a column of their own.
 
-    Makes the new codes beside the old ones; run it again to continue an interrupted swap. Compares
-    both on the same queries, and switches at once unless recall would fall. The old codes stay
-    for 'index rollback' until 'index prune'.
+    Makes the new set beside the old one; run it again after an interruption. Compares both, and
+    switches at once unless recall would fall. The old set stays for 'index rollback' until 'index
+    prune'.
     """
+    with opened(database_url, name) as found:
+        if found.row.set is not None:
+            _swap_set(found, model, as_json, options)
+            return
+    if model is None:
+        raise click.UsageError("give --model: an index that is kept by lists is swapped to another")
+    for unknown in ("store", "code_column", "reveal_anchors"):
+        if options.pop(unknown, None) is not None:
+            raise click.UsageError(f"--{unknown.replace('_', '-')} is for sets of pgvector")
     with opened(database_url, name) as found, progress(f"giving index {name} model {model}"):
         done = pg_hashindex.operations.swap(found, model, k=k, **options)
     if as_json:
@@ -290,6 +311,14 @@ def swap(
 def rollback(database_url: str, name: str, as_json: bool) -> None:
     """Return to the codes that index NAME had before the last swap."""
     with opened(database_url, name) as found:
+        if found.row.set is not None:
+            used = found.rollback()
+            answer(
+                as_json,
+                {"name": name, "set": used},
+                f"index {name} has its former set again: {used}",
+            )
+            return
         model = pg_hashindex.operations.rollback(found)
     answer(as_json, {"name": name, "model": model}, f"index {name} has model {model} again")
 
@@ -299,9 +328,24 @@ def rollback(database_url: str, name: str, as_json: bool) -> None:
 def prune(database_url: str, name: str, as_json: bool) -> None:
     """Drop the codes that index NAME had before the last swap."""
     with opened(database_url, name) as found:
+        if found.row.set is not None:
+            pruned = found.prune()
+            said = f"dropped {pruned} sets of index {name} that were not in use"
+            answer(as_json, {"name": name, "pruned": pruned}, said)
+            return
         model = pg_hashindex.operations.prune(found)
     said = f"dropped the codes of model {model} from index {name}"
     answer(as_json, {"name": name, "pruned": model}, said)
+
+
+@index.command()
+@click.argument("new")
+@of_name
+def rename(database_url: str, name: str, new: str, as_json: bool) -> None:
+    """Give index NAME, and its search function, the name NEW."""
+    with opened(database_url, name) as found:
+        found.rename(new)
+    answer(as_json, {"name": new, "renamed": name}, f"index {name} is index {new} now")
 
 
 @index.command(short_help="Check index NAME, and print what is to do.")
@@ -553,7 +597,56 @@ def _tune_built(found: HashIndex, *, keep: bool) -> None:
         note(short)
 
 
+def _swap_set(found: HashIndex, model: str | None, as_json: bool, options: dict[str, Any]) -> None:
+    """Swap the set of an index that pgvector keeps."""
+    given = {name: options[name] for name in ("column", "tolerance", "force", "memory", "jobs")}
+    given |= {name: options[name] for name in options_changed_by("swap")}
+    with progress(f"building another set of index {found.name}"):
+        done = found.swap(model=model, **given)
+    if as_json:
+        print_json({"name": found.name} | asdict(done))
+        return
+    recall = [
+        "unmeasured" if one is None else f"{one:.3f}" for one in (done.former_recall, done.recall)
+    ]
+    note(f"recall@10 {recall[0]} before, {recall[1]} now, with {done.candidates} candidates")
+    note(
+        f"index {found.name} searches {done.set}; the former set stays until: pg-hashindex index "
+        f"prune {found.name}"
+    )
+
+
+def _print_set(found: IndexRow, as_json: bool) -> None:
+    """Print an index that pgvector keeps."""
+    size = found.relation_bytes()
+    work = list_work(found.connection, found.name)
+    if as_json:
+        print_json(
+            _fields(found)
+            | {"set": found.set, "relation": found.relation, "bytes": size}
+            | {"work": [one.as_dict() for one in work]}
+        )
+        return
+    shown = {
+        "name": found.name,
+        "table": found.qualified_table,
+        "column": found.column_name,
+        "set": found.set,
+        "tenant": found.tenant_column,
+        "size": f"{size / 1e6:.1f} MB",
+        "candidates": found.candidates,
+        "effort": found.effort,
+        "work": _at_work(work),
+        "search": f"SELECT * FROM {found.search_function}($1, 10)",  # noqa: S608 (printed)
+    }
+    print_table(["", ""], [[name, str(value)] for name, value in shown.items() if value])
+    _note_work(work)
+
+
 def _print_index(found: IndexRow, as_json: bool) -> None:
+    if found.set is not None:
+        _print_set(found, as_json)
+        return
     summary, lists = found.summary(), found.lists()
     work = list_work(found.connection, found.name)
     if as_json:

@@ -153,7 +153,7 @@ def quickstart(
         if chosen == "index":
             if index is None:
                 assert model is not None  # noqa: S101
-                index = HashIndex.create(
+                index = HashIndex.create_lists(
                     connection,
                     name,
                     table=found.table.name,

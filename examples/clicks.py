@@ -21,7 +21,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     hasher = hashers.CGHash(n_bits=32, random_state=0).fit(sample.X, triplets=sample.triplets)
     model = store.save(connection, hasher.to_model("clicks", metric="cosine"))
     made = f"{model.name}:{model.version}"
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "clicks_idx", table="packages", column="embedding", model=made
     )
     index.encode()

@@ -47,7 +47,7 @@ if __name__ == "__main__":
         (model,) = connection.execute(
             "SELECT hashindex.train('service', 'packages', 'embedding')"
         ).fetchone() or ("",)
-        index = HashIndex.create(
+        index = HashIndex.create_lists(
             connection, "service_idx", table="packages", column="embedding", model=model
         )
         index.encode()

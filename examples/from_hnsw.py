@@ -21,7 +21,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         "SELECT hashindex.train('moved', 'packages', 'embedding')"
     ).fetchone() or ("",)
     # Searches and writes continue; from now on writes keep both indexes fresh.
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "moved_idx", table="packages", column="embedding", model=model
     )
     index.encode()

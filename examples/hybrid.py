@@ -10,7 +10,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     (model,) = connection.execute(
         "SELECT hashindex.train('hybrid', 'packages', 'embedding')"
     ).fetchone() or ("",)
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "hybrid_idx", table="packages", column="embedding", model=model
     )
     index.encode()

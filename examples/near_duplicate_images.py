@@ -19,7 +19,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     (model,) = connection.execute(
         "SELECT hashindex.train('digits', 'digits', 'pixels')"
     ).fetchone() or ("",)
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "digits_idx", table="digits", column="pixels", model=model,
         access="lists",
     )  # fmt: skip

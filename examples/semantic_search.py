@@ -12,7 +12,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     made = f"{model.name}:{model.version}"
 
     # The index encodes every row now, and each row that is written from now on.
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "semantic_idx", table="packages", column="embedding", model=made
     )
     index.encode()

@@ -13,7 +13,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     (model,) = connection.execute(
         "SELECT hashindex.train('documents', 'documents', 'embedding')"
     ).fetchone() or ("",)
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "documents_idx", table="documents", column="embedding", model=model,
         tenant="customer",
     )  # fmt: skip

@@ -1,5 +1,50 @@
 -- Verbs on indexes that SQL runs in one transaction: create, swap, rollback, prune, configure, rename.
 
+-- Begins an index with a set of pgvector: its row and that of the set, with a model that is trained if none is named.
+CREATE OR REPLACE FUNCTION hashindex._begin_create(
+    name text, base regclass, column_name text, model text, access text, store boolean, code_column text, metric text, tenant text, key_columns text[],
+    candidates integer, effort integer, reveal_anchors boolean, OUT i hashindex.index, OUT s hashindex.index_set
+)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+DECLARE
+    -- A small table needs no codes, unless they are asked for.
+    wanted text := coalesce(model, CASE WHEN access IS NULL AND NOT store AND code_column IS NULL AND hashindex._rows_of(base) < 1000 THEN 'none' END);
+    declared record;
+BEGIN
+    PERFORM hashindex._check_administrator();
+    IF wanted IS NULL THEN
+        IF code_column IS NOT NULL THEN
+            RAISE EXCEPTION 'column "%" holds codes, and no model is named that made them', code_column USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the model.';
+        END IF;
+        -- All else is checked before a model is trained.
+        declared := hashindex._declared_set(name, base, column_name, 'none', access, store, NULL, metric, tenant, key_columns, candidates, effort);
+        wanted := hashindex._trained(name, base, column_name, (declared.i).metric);
+    END IF;
+    declared := hashindex._declared_set(name, base, column_name, wanted, access, store, code_column, metric, tenant, key_columns, candidates, effort);
+    i := declared.i;
+    INSERT INTO hashindex.index SELECT (i).*;
+    s := hashindex._begin_set(i, declared.s, reveal_anchors);
+END
+$$;
+
+-- Trains the model of an index for which none is named.
+CREATE OR REPLACE FUNCTION hashindex._trained(name text, base regclass, column_name text, metric text) RETURNS text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    made text := hashindex.train(name, base, column_name, 'thermometer', metric => metric);
+BEGIN
+    IF made <> name || ':1' THEN
+        RAISE NOTICE 'a model "%" is there; the index has its new version, %', name, made;
+    END IF;
+    RETURN made;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION hashindex.create_index(
     name text, table_name regclass, column_name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT false, code_column text DEFAULT NULL,
     metric text DEFAULT NULL, tenant text DEFAULT NULL, key_columns text[] DEFAULT NULL, candidates integer DEFAULT NULL, effort integer DEFAULT NULL,
@@ -11,48 +56,50 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-    -- A small table needs no codes, unless they are asked for.
-    wanted text := coalesce($4, CASE WHEN $5 IS NULL AND NOT $6 AND hashindex._rows_of($2) < 1000 THEN 'none' END);
-    declared record;
-    i hashindex.index;
-    s hashindex.index_set;
+    begun record;
     measured record;
 BEGIN
     PERFORM hashindex._check_administrator();
-    IF $7 IS NOT NULL AND $4 IS NULL THEN
-        RAISE EXCEPTION 'column "%" holds codes, and no model is named that made them', $7 USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the model.';
-    END IF;
-    IF wanted IS NULL THEN
-        -- All else is checked before a model is trained.
-        declared := hashindex._declared_set($1, $2, $3, 'none', CASE WHEN $5 NOT IN ('lists', 'scan') THEN $5 END, $6, $7, $8, $9, $10, $11, $12);
-        wanted := hashindex.train($1, $2, $3, 'thermometer', metric => (declared.i).metric);
-        IF wanted <> $1 || ':1' THEN
-            RAISE NOTICE 'model "%" exists already; this index has a new version of it, %', $1, wanted;
-        END IF;
-    END IF;
     IF $5 IN ('lists', 'scan') THEN
-        RETURN QUERY SELECT l.* FROM hashindex._create_lists($1, $2, $3, wanted, jsonb_build_object(
-            'key_columns', $10, 'metric', $8, 'access', $5, 'candidates', $11, 'effort', $12, 'tenant', $9
-        )) l;
+        RETURN QUERY SELECT l.* FROM hashindex._create_lists(
+            $1, $2, $3, coalesce($4, hashindex._trained($1, $2, $3, coalesce($8, hashindex._indexed_metric($2, $3), 'cosine'))), jsonb_build_object(
+                'key_columns', $10, 'metric', $8, 'access', $5, 'candidates', $11, 'effort', $12, 'tenant', $9
+            )
+        ) l;
         RETURN;
     END IF;
-    declared := hashindex._declared_set($1, $2, $3, wanted, $5, $6, $7, $8, $9, $10, $11, $12);
-    i := declared.i;
-    INSERT INTO hashindex.index SELECT (i).*;
-    s := hashindex._begin_set(i, declared.s, $13);
-    IF s.owns_relation THEN
-        PERFORM hashindex._build_relation(i, s);
+    begun := hashindex._begin_create($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
+    IF (begun.s).owns_relation THEN
+        PERFORM hashindex._build_relation(begun.i, begun.s);
     END IF;
-    measured := hashindex._finish_set(i, s.id);
-    PERFORM hashindex._exchange_set(i.name, s.id);
-    s := measured.s;
-    RETURN QUERY SELECT hashindex._set_text(s), s.relation,
-        round((hashindex._relation_bytes(i, s) / 1e6)::numeric, 1), s.candidates, round(measured.recall::numeric, 4)::double precision;
+    measured := hashindex._finish_set(begun.i, (begun.s).id);
+    PERFORM hashindex._exchange_set($1, (begun.s).id);
+    RETURN QUERY SELECT hashindex._set_text(measured.s), (measured.s).relation,
+        round((hashindex._relation_bytes(begun.i, measured.s) / 1e6)::numeric, 1), (measured.s).candidates, round(measured.recall::numeric, 4)::double precision;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.create_index IS
     'creates an index: a name that search_NAME searches, and behind it a set of vectors (model none) or of codes of a model, which is trained if none is named; returns the set, pgvector''s index, its megabytes, the candidates and the recall that were measured';
+
+-- Gives up what a run that was cut off left of an index: a set that was not built to its end, and the index itself if it has no other.
+CREATE OR REPLACE FUNCTION hashindex._give_up(name text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := x FROM hashindex.index x WHERE x.name = _give_up.name FOR NO KEY UPDATE;
+    left_over hashindex.index_set := hashindex._set_of(i.name, 'building');
+BEGIN
+    IF left_over.id IS NOT NULL THEN
+        PERFORM hashindex._drop_set(i, left_over);
+        IF (hashindex._set_of(i.name)).id IS NULL THEN
+            PERFORM hashindex.drop_index(i.name);
+        END IF;
+    END IF;
+    RETURN left_over.id IS NOT NULL;
+END
+$$;
 
 -- Bytes of pgvector's index of a set, with those of partitions.
 CREATE OR REPLACE FUNCTION hashindex._relation_bytes(i hashindex.index, s hashindex.index_set) RETURNS bigint
@@ -297,3 +344,16 @@ $$;
 
 COMMENT ON FUNCTION hashindex.configure_index IS
     'sets the candidates and the effort of an index''s searches; of lists also the access path, which takes over once pg-hashindex index encode has built it';
+
+-- The options of an index with a set of pgvector, as creation takes them.
+CREATE OR REPLACE FUNCTION hashindex._options_of_set(i hashindex.index, s hashindex.index_set) RETURNS jsonb
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN jsonb_build_object(
+        'key_columns', i.key_columns, 'metric', i.metric, 'access', s.access, 'store', s.stores, 'code_column', CASE WHEN NOT s.stores THEN s.code_column END,
+        'candidates', s.candidates, 'effort', s.effort, 'tenant', i.tenant_column
+    );
+END
+$$;

@@ -105,7 +105,7 @@ class Hashindex(Postgres):
             hasher.normalize = "l2"
         model = hasher.fit(rows).to_model("items", metric=self.metric, cuts=3)
         store.save(self._connection, model)
-        index = HashIndex.create(
+        index = HashIndex.create_lists(
             self._connection, "items_idx", table="items", column="embedding", model="items",
             access="lists",
         )  # fmt: skip

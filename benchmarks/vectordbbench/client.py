@@ -102,7 +102,7 @@ class HashindexClient(VectorDB):
         if metric == "cosine":
             hasher.normalize = "l2"
         store.save(self.connection, hasher.fit(rows).to_model("vdb", metric=metric, cuts=3))
-        index = HashIndex.create(
+        index = HashIndex.create_lists(
             self.connection, "vdb_idx", table=self.table, column="embedding", model="vdb",
             access="lists",
         )  # fmt: skip

@@ -35,7 +35,7 @@ from ..errors import (
 from ..models import store
 from ..models.model import Metric, Model
 
-Access = Literal["scan", "lists"]
+Access = Literal["hnsw", "ivfflat", "lists", "scan"]
 #: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "previous"]
 
@@ -168,6 +168,10 @@ class IndexRow:
     tenant_type: str | None
     #: All options, by their names, as creation takes them.
     options: dict[str, Any]
+    #: What pgvector keeps, in words; None if the index is kept by lists.
+    set: str | None
+    #: The index of pgvector's.
+    relation: str | None
     #: Why nothing may read the table, if its owner lacks the administrator's rights.
     refusal: str | None
 
@@ -181,13 +185,26 @@ class IndexRow:
         """The row itself, as `row`."""
         return self
 
+    def relation_bytes(self) -> int:
+        """Measure the index of pgvector's, with those of partitions."""
+        size = (
+            "SELECT coalesce(hashindex._relation_bytes(i, s), 0) FROM hashindex.index i "
+            "JOIN hashindex.index_set s ON s.index_name = i.name "
+            "WHERE i.name = $1 AND s.state = 'used'"
+        )
+        with translated_errors(self):
+            row = execute(self.connection, size, [self.name]).fetchone()
+        return 0 if row is None else int(row[0])
+
     def candidates_for(self, k: int) -> int:
         """Return how many candidates a search for k answers keeps if it names no number."""
         return max(min(self.candidates * max(k, 10) // 10, 2**31 - 2), k)
 
     @property
     def model_name(self) -> str:
-        """The model as ``name:version``."""
+        """The model as ``name:version``, or none where the vectors are searched."""
+        if not self.model_id:
+            return "none"
         return f"{self.model}:{self.model_version}"
 
     @property
@@ -233,7 +250,7 @@ class IndexRow:
     @property
     def everywhere(self) -> Any:
         """The options of a search of all rows: an index with tenants wants one, or a filter."""
-        return {} if self.tenant_column is None else {"filter": "true"}
+        return {} if self.tenant_column is None else {"all_tenants": True}
 
     @property
     def _tenant_text(self) -> sql.Composed:

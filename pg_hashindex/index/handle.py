@@ -12,7 +12,7 @@ from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
 from ..errors import InvalidInputError
-from . import build
+from . import build, sets
 from .catalog import (
     IndexRow,
     IndexSummary,
@@ -21,6 +21,7 @@ from .catalog import (
     read_row,
     read_rows,
 )
+from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .options import IndexOptions, checked_options, options_changed_by
 from .search import Hit, HybridHit, Searches
 
@@ -74,11 +75,137 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         *,
         table: str,
         column: str,
+        model: str | None = None,
+        memory: str | int = DEFAULT_MEMORY,
+        jobs: int | None = None,
+        patience: float | None = None,
+        **options: Unpack[IndexOptions],
+    ) -> Self:
+        """Create an index, complete, while the table is searched and written to.
+
+        A name, ``hashindex.search_NAME``, and behind it a set: vectors, or codes of a model, in an
+        index of pgvector's, or codes in lists of ours.
+
+        Parameters
+        ----------
+        name
+            1 to 40 letters a to z, digits, ``_`` and ``-``.
+        table
+            As SQL writes it: ``items``, ``shop.items``, ``"My Items"``.
+        column
+            A column of type ``vector`` or ``halfvec``, by its bare name.
+        model : str, optional
+            ``name`` or ``name:version``; ``none`` for the vectors themselves. By default a
+            thermometer model is trained, with the name of the index; a table of fewer than 1,000
+            rows gets its vectors, if neither model, access nor store is given.
+        memory
+            The memory to take for the build, in bytes or as "512MB" or "2GB".
+        jobs : int, optional
+            Processes of the build; the server's own number by default.
+        patience
+            Seconds to try again for, while transactions keep the table in use; 60 by default.
+        **options
+            The fields of `IndexOptions`.
+
+        Raises
+        ------
+        InUseError
+            If transactions kept the table in use for so long. Nothing is changed then.
+        DuplicateNameError, InvalidInputError, UnknownModelError, MissingRightsError
+            Nothing is changed then.
+        """
+        for what, value in (("name", name), ("table", table), ("column", column)):
+            if not isinstance(value, str):
+                raise InvalidInputError(f"{what} must be text, got a {type(value).__name__}")
+        given = checked_options(name, options)
+        if given.get("access") in ("lists", "scan"):
+            if model is None:
+                raise InvalidInputError("name the model of an index that is kept by lists")
+            made = cls.create_lists(
+                connection, name, table=table, column=column, model=model, patience=patience,
+                **options,
+            )  # fmt: skip
+            made.encode(memory=memory, jobs=jobs)
+            return made
+        sets.create(
+            connection, name, table, column, model, given,
+            memory=as_bytes(memory), jobs=jobs, patience=patience,
+        )  # fmt: skip
+        return cls.open(connection, name)
+
+    def swap(
+        self,
+        *,
+        model: str | None = None,
+        column: str | None = None,
+        tolerance: float = 0.01,
+        force: bool = False,
+        memory: str | int = DEFAULT_MEMORY,
+        jobs: int | None = None,
+        **options: Unpack[IndexOptions],
+    ) -> sets.SetSwapped:
+        """Build another set of pgvector beside the one in use, and exchange the two.
+
+        What is not given stays. The former set stays for `rollback`, until `prune`.
+
+        Parameters
+        ----------
+        model
+            ``name``, ``name:version``, or ``none`` for the vectors themselves.
+        column
+            The vectors of another embedding model, in a column of their own.
+        tolerance
+            How much recall may fall, 0 to 1.
+        force
+            Take the new set even if recall falls by more; alone, the set that is ready.
+        memory, jobs
+            As `create`.
+        **options
+            ``access``, ``store``, ``code_column`` and ``reveal_anchors``.
+
+        Raises
+        ------
+        LowerRecallError
+            If recall would fall by more than the tolerance. The set in use stays, the other one is
+            ready.
+        InUseError
+            If another session builds a set of it, or the former set is still there.
+        """
+        given = checked_options(self.name, options, to=options_changed_by("swap"))
+        return sets.swap(
+            self.connection, self.name, self.metadata.qualified_table,
+            given | {"model": model, "column": column},
+            tolerance=tolerance, force=force, memory=as_bytes(memory), jobs=jobs,
+        )  # fmt: skip
+
+    def rollback(self) -> str:
+        """Exchange the set in use with the former one; return the set that is in use then."""
+        return sets.rollback(self.connection, self.name, self.metadata.qualified_table)
+
+    def prune(self) -> int:
+        """Drop the sets that are not in use; return how many."""
+        return sets.prune(self.connection, self.name, self.metadata.qualified_table)
+
+    def rename(self, name: str) -> Self:
+        """Give the index, and its search function, another name; return its handle."""
+        sets.rename(self.connection, self.name, self.metadata.qualified_table, name)
+        return self.open(self.connection, name)
+
+    @classmethod
+    def create_lists(
+        cls,
+        connection: Connection,
+        name: str,
+        *,
+        table: str,
+        column: str,
         model: str,
         patience: float | None = None,
         **options: Unpack[IndexOptions],
     ) -> Self:
-        """Create an index: codes, triggers and a search function, in one transaction.
+        """Create an index that is kept by lists, without the codes of the rows that are there.
+
+        Codes, triggers and a search function are made in one transaction.
 
         Triggers encode rows that are written from now on; `encode` encodes the existing rows. A
         model that only Python evaluates is refused.
@@ -249,6 +376,12 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         given = checked_options(self.name, options, to=options_changed_by("configure"))
         row = self.metadata
+        if row.set is not None:
+            configured = "SELECT hashindex.configure_index($1, $2, $3, $4)"
+            named = [given.get(one) for one in ("access", "candidates", "effort")]
+            with translated_errors(table=row.qualified_table):
+                row.change(configured, [self.name, *named], patience=patience)
+            return self
         with translated_errors(table=row.qualified_table):
             configured = "SELECT hashindex._configure_lists($1, $2)"
             values = [self.name, Jsonb(given)]

@@ -75,22 +75,24 @@ class IndexOptions(TypedDict, total=False):
         A column, or several, that are unique together and NOT NULL; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         The exact distance of answers; the model's by default.
-    access : {"scan", "lists"}, optional
-        How searches find candidates: among all codes, or in the lists of codes around the nearest
-        landmarks. `HashIndex.encode` builds any access path but "scan", and searches use it from
-        then on. By default "lists" if the table has 10,000 vectors when the index is made, else
-        "scan"; also "scan" for models of labels, pairs, triplets or graphs, and for metric "ip" if
-        lengths of vectors differ.
+    access : {"hnsw", "ivfflat", "lists", "scan"}, optional
+        What keeps the set: pgvector's HNSW, the default, or IVFFlat; or tables of ours, by lists of
+        codes around landmarks, or ("scan") without them.
+    store : bool, optional
+        Keep the codes in a generated column, which the index makes and drops.
+    code_column : str, optional
+        A column ``bit(n)`` of yours that holds the codes of the model.
     candidates : int, optional
-        Rows kept by code before the exact order, in searches for up to ten rows; searches for more
-        keep more in proportion. By default as many as held .98 of the true neighbours when the
-        model was trained, some more if the table has more rows than were measured then; 200 if
-        training measured nothing, or another order.
+        Rows that are compared exactly, in searches for up to ten rows; searches for more compare
+        more in proportion. By default as many as find .95 of the nearest rows on the built index,
+        or with lists as many as held .98 of them when the model was trained.
     effort : int, optional
-        Landmarks whose lists are read, 1 to 1000; 80 by default.
+        ``ef_search`` of HNSW, by default the candidates; ``probes`` of IVFFlat; lists that are
+        read. As measured by default.
     tenant : str, optional
-        A column of tenants, of which most searches want the rows of one. Each large tenant gets
-        landmarks of its own, and codes are stored tenant by tenant.
+        A column of tenants, of which most searches want the rows of one.
+    reveal_anchors : bool, optional
+        All roles may read the rows that the model keeps as anchors.
     """
 
     key_columns: Annotated[
@@ -103,25 +105,35 @@ class IndexOptions(TypedDict, total=False):
     access: Annotated[
         Access | None,
         Option(
-            "How searches find candidates: among all codes, or in lists of codes around landmarks.",
-            "landmarks from 10,000 rows on, where codes rank by distance; else scan",
+            "What keeps the index: pgvector, or tables of pg_hashindex, by lists or without.",
+            "hnsw",
             changed_by=("configure", "swap"),
         ),
     ]
+    store: Annotated[
+        bool | None,
+        Option("Keep the codes in a column that the index makes.", changed_by=("swap",)),
+    ]
+    code_column: Annotated[
+        str | None,
+        Option("Column of yours that holds the codes.", columns=True, changed_by=("swap",)),
+    ]
     candidates: Annotated[
         int | None,
-        Option(
-            "Rows kept by code before the exact order.", "as measured", changed_by=("configure",)
-        ),
+        Option("Rows that are compared exactly.", "as measured", changed_by=("configure",)),
     ]
     effort: Annotated[
         int | None,
         Option(
-            "Landmarks whose lists are read, 1 to 1000.", "as measured", changed_by=("configure",)
+            "ef_search, probes, or lists that are read.", "as measured", changed_by=("configure",)
         ),
     ]
     tenant: Annotated[
-        str | None, Option("Column of tenants, which get landmarks each.", columns=True)
+        str | None, Option("Column of tenants, whose rows are searched alone.", columns=True)
+    ]
+    reveal_anchors: Annotated[
+        bool | None,
+        Option("All roles may read the rows that the model keeps.", changed_by=("swap",)),
     ]
 
 
@@ -172,6 +184,10 @@ def _checked(name: str, option: Option, value: Any, index: str) -> Any:
                 f"{name} {value!r} of index {index!r} is unknown; use one of: "
                 f"{', '.join(option.choices)}"
             )
+        return value
+    if bool in option.kinds:
+        if not isinstance(value, bool):
+            raise InvalidInputError(f"{name} of index {index!r} is true or false, got {value!r}")
         return value
     if int in option.kinds:
         return as_count(name, value)

@@ -81,6 +81,7 @@ class SearchOptions(TypedDict, total=False):
     where: sa.ColumnElement[bool] | None
     filter: str | None
     tenant: Any
+    all_tenants: bool
 
 
 class HybridOptions(TypedDict, total=False):
@@ -153,6 +154,7 @@ class Search(_Question):
     where: sa.ColumnElement[bool] | None = None
     filter: str | None = None
     tenant: Any = _NOT_GIVEN
+    all_tenants: bool = False
 
     def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function, or of ``hashindex.search``."""
@@ -190,7 +192,7 @@ class Search(_Question):
                 sql.Identifier(f"search_{row.name}"), sql.SQL(row.tenant_type or "")
             )
             query = _answers(row, call)
-        elif restriction is None and equalities is None:
+        elif restriction is None and equalities is None and not self.all_tenants:
             call = sql.SQL("hashindex.{}($1, $2, $3, $4)").format(
                 sql.Identifier(f"search_{row.name}")
             )
@@ -199,8 +201,11 @@ class Search(_Question):
             params += [row.name, restriction, equalities]
             query = sql.SQL(
                 "SELECT {}, distance FROM hashindex.search("
-                "$5, $1, $2, $3, $4, filter => $6, where_equals => $7::jsonb)"
-            ).format(row.key.shown_from_text(sql.Identifier("id")))
+                "$5, $1, $2, $3, $4, filter => $6, where_equals => $7::jsonb{})"
+            ).format(
+                row.key.shown_from_text(sql.Identifier("id")),
+                sql.SQL(", all_tenants => true" if self.all_tenants else ""),
+            )
         return query, params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
@@ -367,6 +372,8 @@ class Searches(Generic[Hits, HybridHits]):
         filter : str, optional
             A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
             caller's rights; pass text from users by ``where``, which quotes it.
+        all_tenants
+            Search the rows of all tenants, of an index that has tenants.
         tenant : optional
             Only rows of this tenant are searched. An index with tenants wants one, or a filter;
             None is refused.

@@ -1,22 +1,33 @@
 -- name: indexes
 -- The indexes, with what Python wants to know of each; a clause WHERE may follow.
-SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.cuts,
-       m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.key_columns,
+-- An index that pgvector keeps has no table of codes, and one of vectors has no model.
+SELECT i.name, coalesce(m.name, 'none') AS model, coalesce(m.version, 1) AS model_version,
+       coalesce(m.method, 'none') AS method, coalesce(m.n_bits, 0) AS n_bits,
+       coalesce(m.cuts, '{}') AS cuts, coalesce(m.dimension, s.dimension) AS dimension,
+       coalesce(m.id, 0) AS model_id, i.schema_name, i.table_name, i.column_name, i.key_columns,
        i.key_types, CASE pg_catalog.cardinality(i.key_types)
            WHEN 1 THEN ARRAY[hashindex._base_type(i.key_types[1])]
            ELSE hashindex._base_types(i) END AS base_types,
-       i.metric, i.code_table, i.created_at,
-       i.access, i.building, i.candidates, i.effort,
-       i.storage, i.triggers, i.swap_of, i.swap_state, i.encoded, i.tenant_column,
+       i.metric, coalesce(i.code_table, '') AS code_table, i.created_at,
+       coalesce(i.access, s.access, 'none') AS access, i.building,
+       coalesce(i.candidates, s.candidates, 0) AS candidates, coalesce(i.effort, s.effort) AS effort,
+       coalesce(i.storage, '') AS storage, coalesce(i.triggers, '') AS triggers,
+       i.swap_of, i.swap_state, coalesce(i.encoded, s.state = 'used', false) AS encoded,
+       i.tenant_column,
        CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
-       hashindex._options_of(i) AS options,
-       (
+       CASE WHEN i.code_table IS NULL THEN hashindex._options_of_set(i, s)
+           ELSE hashindex._options_of(i) END AS options,
+       CASE WHEN i.code_table IS NULL THEN hashindex._set_text(s) END AS set,
+       s.relation, CASE WHEN i.code_table IS NOT NULL THEN (
            SELECT pg_catalog.concat(o.refusal, '; ', hashindex._owner_remedy(i))
            FROM hashindex._other_owners(
                hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i)
            ) o LIMIT 1
-       ) AS refusal
-FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
+       ) END AS refusal
+FROM hashindex.index i LEFT JOIN hashindex.index_set s ON s.id = (
+    SELECT x.id FROM hashindex.index_set x WHERE x.index_name = i.name
+    ORDER BY x.state = 'used' DESC, x.id LIMIT 1
+) LEFT JOIN hashindex.model m ON m.id = coalesce(i.model_id, s.model_id)
 
 -- name: current
 -- A condition: that an index has the codes it had when its row was read.

@@ -98,7 +98,7 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
     for version in (1, 2):
         fitted = LSH(n_bits=10, random_state=version).fit(vectors)
         store.save(connection, fitted.to_model(model_name))
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection,
         index_name,
         table=ids["table"].as_string(connection),
@@ -174,8 +174,8 @@ def test_payloads_as_names(canary, items, vectors, model):
             "access": "lists",
         }
         with pytest.raises(InvalidInputError, match="is not 1 to 40 letters"):
-            HashIndex.create(connection, payload[:40], **asked)
-        index = HashIndex.create(connection, "i", **asked)
+            HashIndex.create_lists(connection, payload[:40], **asked)
+        index = HashIndex.create_lists(connection, "i", **asked)
         index.encode()
         index = HashIndex.open(connection, "i")
         assert index.access == "lists"

@@ -126,7 +126,7 @@ def attempts(connection, payload):
     sound = {"table": "items", "column": "embedding", "model": "lsh"}
     column = sa.Table("items", sa.MetaData(), sa.Column(payload, sa.Text)).columns[payload]
     found = {
-        f"create {what}": lambda what=what: HashIndex.create(  # type: ignore[misc]
+        f"create {what}": lambda what=what: HashIndex.create_lists(  # type: ignore[misc]
             connection, "new", **(sound | {what: payload})
         )
         for what in (
@@ -141,7 +141,7 @@ def attempts(connection, payload):
     return (
         found
         | {
-            "create name": lambda: HashIndex.create(connection, payload[:40], **sound),  # type: ignore[arg-type]
+            "create name": lambda: HashIndex.create_lists(connection, payload[:40], **sound),  # type: ignore[arg-type]
             "open": lambda: HashIndex.open(connection, payload),
             "configure access": lambda: index.configure(access=payload),  # type: ignore[arg-type]
             "search filter": lambda: index.search(

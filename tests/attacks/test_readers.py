@@ -22,7 +22,7 @@ def anchored(keeper, vectors):
 
 def create(keeper, name="items_idx", **more):
     options = {"table": "items", "column": "embedding", "model": "lsh"} | more
-    HashIndex.create(keeper, name, **options).encode()  # type: ignore[arg-type]
+    HashIndex.create_lists(keeper, name, **options).encode()  # type: ignore[arg-type]
     return HashIndex.open(keeper, name)
 
 

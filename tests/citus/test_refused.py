@@ -39,7 +39,7 @@ def test_an_index_is_refused_before_anything_is_made(kept, url):
     assert f"{TABLE} is a table that Citus keeps on its nodes" in line
     assert command in line.replace("public.", "")
     with pytest.raises(HashIndexError, match="Citus keeps"):
-        HashIndex.create(kept, MODEL, table=TABLE, column="embedding", model=MODEL)
+        HashIndex.create_lists(kept, MODEL, table=TABLE, column="embedding", model=MODEL)
     created = "SELECT hashindex.create_index(%s, %s, 'embedding', %s, access => 'scan')"
     with pytest.raises(psycopg.errors.WrongObjectType, match="Citus keeps"):
         kept.execute(created, [MODEL, TABLE, MODEL])
@@ -52,7 +52,7 @@ def test_an_index_is_refused_before_anything_is_made(kept, url):
 @pytest.fixture
 def indexed(local):
     """An index of a local table, beside Citus."""
-    HashIndex.create(local, MODEL, table=TABLE, column="embedding", model=MODEL).encode()
+    HashIndex.create_lists(local, MODEL, table=TABLE, column="embedding", model=MODEL).encode()
     return local
 
 

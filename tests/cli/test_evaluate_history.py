@@ -20,7 +20,7 @@ Run = Callable[..., Result]
 @pytest.fixture
 def index(connection, items, model):
     """An index whose searches keep all of the 300 rows."""
-    made = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
+    made = HashIndex.create_lists(connection, "i", table=items, column="embedding", model="lsh")
     made.encode()
     return made.configure(candidates=301)
 

@@ -384,7 +384,7 @@ def test_cut_off(start, bare, monkeypatch, step, when):
 
 
 def test_landmarks_of_large_tables(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="lists"))
+    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     start("--as", "index", "--yes")
     index = HashIndex.open(bare, NAME)
     assert (index.access, index.building) == ("lists", None)
@@ -421,7 +421,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
             effort, 10, 9, found,
         )  # fmt: skip
 
-    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="lists"))
+    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     monkeypatch.setattr(Measuring, "measure", measure)
     result = start("--as", "index", "--yes", code=0 if said is None else 1)
     index = HashIndex.open(bare, NAME)
@@ -435,7 +435,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
 
 
 def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="lists"))
+    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     start("--as", "index", "--yes")
     usual = HashIndex.open(bare, NAME).configure(effort=80).candidates
 
@@ -622,7 +622,7 @@ def test_usage(start):
 
 
 def test_memory_reaches_the_build(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="lists"))
+    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     little = start("--as", "index", "--yes", "--memory", "64MB", code=3).stderr
     assert "in 64MB of memory; the least is --memory 257MB" in little
     # The rest is done by the same command with more.

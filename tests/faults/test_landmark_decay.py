@@ -50,7 +50,7 @@ def indexed(connection, samples, model):
 
 
 def make(connection, name):
-    HashIndex.create(
+    HashIndex.create_lists(
         connection, name, table="items", column="embedding", model="itq", access="lists"
     ).encode()
     index = HashIndex.open(connection, name)

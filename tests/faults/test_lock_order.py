@@ -56,7 +56,7 @@ _REFILL = (
 
 
 def make(connection, access):
-    created = HashIndex.create(
+    created = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh",
         access=access,  # type: ignore[arg-type]
     )  # fmt: skip

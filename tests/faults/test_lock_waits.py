@@ -46,7 +46,7 @@ def drop(connection):
 
 
 def create(connection):
-    HashIndex.create(
+    HashIndex.create_lists(
         connection, "another", table="items", column="embedding", model="lsh", patience=PATIENCE
     )
 
@@ -58,7 +58,7 @@ def configure(connection):
 @pytest.fixture
 def indexed(request, connection, items, model):
     access = getattr(request, "param", "scan")
-    created = HashIndex.create(
+    created = HashIndex.create_lists(
         connection, "items_idx", table=items, column="embedding", model="lsh", access=access
     )
     created.encode()
@@ -249,7 +249,7 @@ def test_a_minute_by_default(url, indexed, monkeypatch, vectors):
         for act in (
             indexed.drop,
             lambda: operations.swap(indexed, "other"),
-            lambda: HashIndex.create(
+            lambda: HashIndex.create_lists(
                 indexed.connection, "another", table="items", column="embedding", model="lsh"
             ),
         ):
@@ -282,7 +282,7 @@ def test_a_grant_that_changes_nothing(connection, as_role, model):
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; GRANT SELECT ON items TO reader; "
         "CREATE POLICY p ON items USING (category = current_user)"
     )
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", tenant="category"
     )
     index.grant("reader")

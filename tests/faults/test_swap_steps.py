@@ -48,7 +48,7 @@ def index(connection, model, vectors):
         [(number + 1, vector.tolist()) for number, vector in enumerate(vectors)],
     )
     connection.execute("CREATE TABLE kept AS TABLE items")
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()

@@ -91,7 +91,7 @@ class Twins:
         connection.execute(
             "INSERT INTO items (id, embedding) SELECT n, v(n) FROM generate_series(1, 200) n"
         )
-        index = HashIndex.create(
+        index = HashIndex.create_lists(
             connection, "items_idx", table="public.items", column="embedding", model="lsh",
             access=access,  # type: ignore[arg-type]
         )  # fmt: skip

@@ -25,7 +25,7 @@ from pg_hashindex.index.handle import HashIndex, list_indexes
 
 def create(connection, name="fine", **changes):
     options = {"table": "items", "column": "embedding", "model": "lsh"} | changes
-    return HashIndex.create(connection, name, **options)
+    return HashIndex.create_lists(connection, name, **options)
 
 
 def assert_refused(connection, error, message, **changes):
@@ -166,7 +166,7 @@ def test_a_unique_index_that_is_not_a_key(undone, model, index_on):
 def test_arguments_that_are_not_text(connection, items, model, what):
     given = {"name": "i", "table": "items", "column": "embedding", "model": "lsh"} | {what: model}
     with pytest.raises(InvalidInputError, match=f"{what} must be text, got a Model"):
-        HashIndex.create(connection, **given)
+        HashIndex.create_lists(connection, **given)
 
 
 @pytest.mark.parametrize("wrong", [5, b"lsh", ["lsh"]])

@@ -48,7 +48,9 @@ def insert(connection, keys, vectors):
 
 
 def create(connection, access="scan"):
-    HashIndex.create(connection, "i", table="r", column="e", model="m", access=access).encode()
+    HashIndex.create_lists(
+        connection, "i", table="r", column="e", model="m", access=access
+    ).encode()
     return HashIndex.open(connection, "i")
 
 
@@ -133,7 +135,7 @@ def test_heavy_tails_one_dimension_and_equal_rows(connection):
         with connection.cursor() as cursor, cursor.copy(f"COPY {name} FROM STDIN".encode()) as copy:
             for row in enumerate(X[:100]):
                 copy.write_row((row[0], Vector(row[1])))
-        index = HashIndex.create(connection, name, table=name, column="e", model=name)
+        index = HashIndex.create_lists(connection, name, table=name, column="e", model=name)
         index.encode()
         assert index.search(X[3], k=1)[0].distance == 0
         found = {f.check: f.status for f in operations.check(index, full=True).findings}

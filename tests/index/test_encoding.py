@@ -258,7 +258,7 @@ def test_an_index_that_is_made_again_meanwhile(index, other, vectors):
     made = HashIndex.open(other, "items_idx").row
     HashIndex.open(other, "items_idx").drop()
     place = {"table": made.qualified_table, "column": made.column_name}
-    again = HashIndex.create(other, made.name, **place, model="flip")
+    again = HashIndex.create_lists(other, made.name, **place, model="flip")
     assert again.waiting() == 300
     assert index.encode() == 300
     assert_fresh(again)

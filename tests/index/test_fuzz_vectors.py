@@ -63,7 +63,7 @@ def test_the_least_and_most_dimensions(connection, dimension):
         for number, row in enumerate(rows):
             copy.write_row((number, Vector(row)))
     for name, model in (("m_idx", "m"), ("w_idx", "wide")):
-        HashIndex.create(connection, name, table="t", column="v", model=model).encode()
+        HashIndex.create_lists(connection, name, table="t", column="v", model=model).encode()
     connection.execute("UPDATE t SET v = %s WHERE id = 3", [Vector(rows[4] + 1)])
     rows[3] = rows[4] + 1
     for name in ("m_idx", "w_idx"):

@@ -47,7 +47,7 @@ def test_more_dimensions_than_pgvector_indexes(connection, dimension, kind, meth
         connection.execute(f"CREATE INDEX ON wide USING hnsw (v {kind}_cosine_ops)".encode())
     model = train(X, "m", method, n_bits=192, metric="cosine")
     store.save(connection, model)
-    index = HashIndex.create(connection, "wide_idx", table="wide", column="v", model="m")
+    index = HashIndex.create_lists(connection, "wide_idx", table="wide", column="v", model="m")
     index.encode()
     index.configure(access="lists")
     HashIndex.open(connection, "wide_idx").encode()
@@ -71,7 +71,7 @@ def test_each_vector_is_read_out_of_line_once(connection):
     X = clustered(2_500, "vector")
     load(connection, X, "vector")
     store.save(connection, train(X, "m", "lsh", n_bits=64, metric="cosine"))
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "wide_idx", table="wide", column="v", model="m", access="lists"
     )
     index.encode()
@@ -101,7 +101,7 @@ def test_vectors_come_into_their_rows_by_updates(connection):
     X = clustered(1_536, "vector")[:300]
     load(connection, X, "vector")
     store.save(connection, train(X, "m", "lsh", n_bits=16, metric="cosine", force=True))
-    HashIndex.create(connection, "wide_idx", table="wide", column="v", model="m").encode()
+    HashIndex.create_lists(connection, "wide_idx", table="wide", column="v", model="m").encode()
     connection.execute("ALTER TABLE wide ALTER COLUMN v SET STORAGE MAIN")
     codes = "SELECT id, xmin::text FROM hashindex.wide_idx_codes ORDER BY id"
     before = connection.execute(codes).fetchall()

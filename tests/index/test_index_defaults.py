@@ -46,7 +46,7 @@ def many(make_database, many_template):
 
 def create(connection, **options):
     named = {"table": "many", "column": "v", "model": "lsh", **options}
-    return HashIndex.create(connection, "many_idx", **named)
+    return HashIndex.create_lists(connection, "many_idx", **named)
 
 
 def wanted(index):

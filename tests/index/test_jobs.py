@@ -187,7 +187,7 @@ def test_a_row_of_another_dimension_is_named(connection, model, started):
         "ALTER TABLE mixed ALTER v SET STORAGE PLAIN;"
         "INSERT INTO mixed SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 999) n"
     )
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table="mixed", column="v", model=model.name, access="lists"
     )
     connection.execute(
@@ -223,7 +223,7 @@ def test_landmarks_of_tenants_do_not_depend_on_jobs(connection, model, started):
         "ARRAY(SELECT sin(n * d) + n % 5 FROM generate_series(1, 8) d)::vector "
         "FROM generate_series(1, 13000) n"
     )
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table="shared", column="v", model=model.name,
         access="lists", tenant="tenant",
     )  # fmt: skip

@@ -126,7 +126,7 @@ def test_vectors_that_a_halfvec_cannot_hold(connection, model, scale, metric):
         "FROM generate_series(1, 8) d)::vector FROM generate_series(%s::int, %s::int) n"
     )
     connection.execute(fill, [1, 1, 1500])
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table="sized", column="v", model=model.name, metric=metric,
         access="lists",
     )  # fmt: skip

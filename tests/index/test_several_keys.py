@@ -32,7 +32,7 @@ KINDS = ("scan", "lists")
 
 def make(connection, access="scan", **options):
     named = {"table": "posts", "column": "embedding", "model": "lsh"} | options
-    index = HashIndex.create(connection, "posts_idx", access=access, **named)
+    index = HashIndex.create_lists(connection, "posts_idx", access=access, **named)
     index.encode()
     return HashIndex.open(connection, "posts_idx")
 
@@ -557,7 +557,7 @@ def test_a_key_s_type_is_no_table_s_row(posts):
     )
     named = {"table": "others", "column": "embedding", "model": "lsh"}
     for name in ("key_a", "a_codes", "a", "a_key"):
-        HashIndex.create(posts, name, **named).encode()
+        HashIndex.create_lists(posts, name, **named).encode()
     assert_fresh(HashIndex.open(posts, "a_codes"))
     for name in ("key_a", "a_codes", "a", "a_key"):
         posts.execute("SELECT hashindex.drop_index(%s)", [name])

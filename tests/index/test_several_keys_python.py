@@ -45,7 +45,7 @@ def things(connection, vectors, lsh_model):
 
 def create(connection, name="things_idx", **options):
     given = {"table": "things", "column": "embedding", "model": "lsh"} | options
-    made = HashIndex.create(connection, name, **given)
+    made = HashIndex.create_lists(connection, name, **given)
     made.encode()
     return made
 

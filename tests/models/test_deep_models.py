@@ -58,7 +58,7 @@ def trained(rows, method, **parameters):
 
 
 def index_of(connection, name="i"):
-    return HashIndex.create(connection, name, table="things", column="v", model="m")
+    return HashIndex.create_lists(connection, name, table="things", column="v", model="m")
 
 
 @pytest.mark.parametrize("method", ["bgdh", "dpsh"])

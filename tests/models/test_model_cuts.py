@@ -177,7 +177,7 @@ def test_sql_refuses_what_python_refuses(connection, change, message):
 def test_an_index_of_a_model_with_cuts(connection, items, vectors, access):
     model = Thermometer(random_state=0).fit(vectors).to_model("cut", metric="l2")
     store.save(connection, model)
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "cut", table=items, column="embedding", model="cut", access=access,
     )  # fmt: skip
     index.encode()

@@ -49,7 +49,9 @@ def poor(connection):
 @pytest.fixture
 def in_table(connection, items, model):
     """An index whose swap needs no column in the user's table, and so no lock against readers."""
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index = HashIndex.create_lists(
+        connection, "items_idx", table=items, column="embedding", model="lsh"
+    )
     index.encode()
     return index
 
@@ -285,7 +287,7 @@ def begin(connection, model="other", access=None):
 @pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lists"])
 def test_the_access_path_comes_along(connection, items, model, other, access):
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table=items, column="embedding", model="lsh", access=access
     )
     index.encode()
@@ -363,7 +365,7 @@ def test_a_swap_that_was_cut_off_goes_on(index, other, vectors):
 
 def test_of_fewer_than_two_rows_nothing_is_compared(connection, model, other, vectors):
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     )
     done = operations.swap(index, "other")
@@ -378,7 +380,7 @@ def test_of_fewer_than_two_rows_nothing_is_compared(connection, model, other, ve
 
 def test_an_empty_table_has_no_landmarks(connection, model, other, vectors):
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     )
     operations.swap(index, "other", access="lists")
@@ -419,7 +421,9 @@ def test_bad_swaps(index, other, connection):
     with pytest.raises(DatabaseStateError, match="its access path lists is not built"):
         connection_call(connection, exchange)
     with pytest.raises(DuplicateNameError, match="exists already"):
-        HashIndex.create(connection, "items_idx~2", table="items", column="embedding", model="lsh")
+        HashIndex.create_lists(
+            connection, "items_idx~2", table="items", column="embedding", model="lsh"
+        )
 
 
 def connection_call(connection, statement):
@@ -429,7 +433,7 @@ def connection_call(connection, statement):
 
 def test_a_long_name_leaves_room_for_that_of_the_swap(connection, items, model, other):
     name = "n" * 40
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, name, table=items, column="embedding", model="lsh", access="lists"
     )
     index.encode()
@@ -440,7 +444,9 @@ def test_a_long_name_leaves_room_for_that_of_the_swap(connection, items, model, 
     assert_fresh(now)
     operations.prune(index)
     with pytest.raises(DuplicateNameError, match="codes of another index"):
-        HashIndex.create(connection, now.storage, table=items, column="embedding", model="lsh")
+        HashIndex.create_lists(
+            connection, now.storage, table=items, column="embedding", model="lsh"
+        )
 
 
 @pytest.mark.newest

@@ -32,7 +32,7 @@ def index(connection):
     for name, hasher in (("near", ITQ(n_bits=8)), ("kinds", SDH(n_bits=8, n_anchors=100))):
         model = hasher.fit(X, KINDS).to_model(name, metric="l2")
         store.save(connection, model)
-    found = HashIndex.create(
+    found = HashIndex.create_lists(
         connection, "things_idx", table="things", column="embedding", model="near"
     ).configure(candidates=40)
     found.encode()

@@ -154,7 +154,7 @@ def test_a_session_that_is_ended(bare, url, always):
 
 def test_the_command_that_continues_dead_work(connection, model, items, on):
     """It takes the row over; work that has left nothing to continue is not listed."""
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "Its-1", table=items, column="embedding", model="lsh", access="lists"
     )
     for kind in ("encode", "access", "repair", "swap"):

@@ -49,7 +49,7 @@ def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, monkey
         "INSERT INTO large "
         "SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 20000) n"
     )
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "large", table="large", column="v", model="lsh", access="scan"
     )
     connection.execute(
@@ -93,7 +93,7 @@ def test_a_batch_that_fails(bare, other):
         "CREATE TABLE odd (id int PRIMARY KEY, v vector); "
         "INSERT INTO odd SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 20) n"
     )
-    index = HashIndex.create(bare.connection, "odd", table="odd", column="v", model="lsh")
+    index = HashIndex.create_lists(bare.connection, "odd", table="odd", column="v", model="lsh")
     bare.connection.execute(
         "SET session_replication_role = replica; UPDATE odd SET v = '[1,2]' WHERE id = 17; "
         "RESET session_replication_role"

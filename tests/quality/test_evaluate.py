@@ -59,7 +59,7 @@ def test_ties_count_as_correct(connection, model):
     connection.execute(
         "INSERT INTO same SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(1, 40) n"
     )
-    index = HashIndex.create(connection, "same", table="same", column="v", model="lsh")
+    index = HashIndex.create_lists(connection, "same", table="same", column="v", model="lsh")
     index.encode()
     assert evaluate(index, queries=10, k=10, candidates=[11]).points[0].recall == 1
     row = connection.execute("SELECT hashindex.recall('same', 10, 10, 11)").fetchone()
@@ -86,7 +86,7 @@ def test_exact_search_is_exact_beside_an_approximate_index(index, vectors):
 def test_fewer_rows_than_k(connection, model):
     connection.execute("CREATE TABLE few (id int PRIMARY KEY, v vector(8))")
     connection.execute("INSERT INTO few VALUES (1, '[1,2,3,4,5,6,7,8]'), (2, '[1,2,3,4,5,6,7,9]')")
-    index = HashIndex.create(connection, "few", table="few", column="v", model="lsh")
+    index = HashIndex.create_lists(connection, "few", table="few", column="v", model="lsh")
     index.encode()
     assert evaluate(index, k=10, candidates=[1]).points[0].recall == 1
     connection.execute("DELETE FROM few WHERE id = 2")

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.newest
 @pytest.fixture
 def scanned(connection, items, model):
     """An index whose candidates are those of brute force."""
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index = HashIndex.create_lists(
+        connection, "items_idx", table=items, column="embedding", model="lsh"
+    )
     index.encode()
     return HashIndex.open(connection, "items_idx")
 
@@ -90,7 +92,7 @@ def test_a_row_is_left_out_whatever_text_its_key_has(connection, model):
         "INSERT INTO t VALUES (to_timestamp(%s), %s)",
         [(n, Vector(v)) for n, v in enumerate(OTHERS)],
     )
-    index = HashIndex.create(connection, "t", table="t", column="v", model="lsh")
+    index = HashIndex.create_lists(connection, "t", table="t", column="v", model="lsh")
     index.encode()
     drawn = queries.draw(index)
     connection.execute("SET timezone TO 'Asia/Tokyo'")
@@ -130,7 +132,7 @@ def longer(scanned, vectors):
     """A second index of the table, by a model of more bits, with fewer candidates."""
     model = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
     store.save(scanned.connection, model)
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         scanned.connection, "longer", table="items", column="embedding", model="longer",
     )  # fmt: skip
     index.encode()
@@ -166,7 +168,7 @@ def test_indexes_are_compared_each_by_its_defaults(scanned, longer, model, vecto
 
 
 def test_only_indexes_of_one_table_are_compared(scanned):
-    other = HashIndex.create(
+    other = HashIndex.create_lists(
         scanned.connection, "c", table="items", column="embedding", model="lsh", metric="cosine"
     )
     with pytest.raises(InvalidInputError, match="cannot be compared: .* by l2, the other .*cosine"):

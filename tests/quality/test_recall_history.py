@@ -25,7 +25,9 @@ def lsh_model(vectors):
 @pytest.fixture
 def index(connection, items, model):
     """An index whose searches keep 25 candidates."""
-    made = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    made = HashIndex.create_lists(
+        connection, "items_idx", table=items, column="embedding", model="lsh"
+    )
     made.encode()
     return made.configure(candidates=25)
 
@@ -78,7 +80,7 @@ def test_the_history_of_an_index(index, model):
     index = HashIndex.open(index.connection, "items_idx")
     evaluate(index, queries=50, candidates=[40], k=3, save=True)
     evaluate(index, queries=9, candidates=[40], random_state=1, save=True)
-    twin = HashIndex.create(
+    twin = HashIndex.create_lists(
         index.connection, "twin", table="items", column="embedding", model="lsh"
     )
     assert recall_history.history(twin) == []

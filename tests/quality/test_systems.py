@@ -70,7 +70,7 @@ def test_a_system(connection, column, name, metric):
 
 def test_an_index_of_pg_hashindex(connection, column):
     store.save(connection, train(ROWS, "texts", "itq", metric="l2"))
-    index = HashIndex.create(connection, "texts", table="docs", column="v", model="texts")
+    index = HashIndex.create_lists(connection, "texts", table="docs", column="v", model="texts")
     index.encode()
     system = systems.CodeIndex(column, "l2", "texts")
     asked = [Vector(row) for row in ROWS[:20]]

@@ -65,7 +65,7 @@ def test_the_lower_bound_reaches_the_recall(index, vectors):
 
 
 def test_lists_of_landmarks(connection, items, model):
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "i", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()
@@ -109,7 +109,7 @@ def test_other_queries(index, vectors):
 
 def test_within_tenants(connection, items, model):
     """A row is searched for within its own: with all codes there, everything is found."""
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "i", table="items", column="embedding", model="lsh", tenant="category"
     )
     index.encode()
@@ -144,7 +144,7 @@ def test_an_index_that_is_not_yet_encoded(connection, items, model):
 
 
 def test_a_table_without_rows(connection, items, model):
-    index = HashIndex.create(connection, "i", table="items", column="embedding", model="lsh")
+    index = HashIndex.create_lists(connection, "i", table="items", column="embedding", model="lsh")
     connection.execute("TRUNCATE items")
     index.encode()
     with pytest.raises(InvalidInputError, match="fewer than two rows"):
@@ -156,7 +156,7 @@ def test_a_table_without_rows(connection, items, model):
 
 @pytest.fixture
 def listed(connection, items, model):
-    index = HashIndex.create(
+    index = HashIndex.create_lists(
         connection, "i", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()

@@ -174,7 +174,7 @@ class DocumentStore:
                 if kind == "function":
                     made = functions.create(lent, reference)
                 else:
-                    made = HashIndex.create(
+                    made = HashIndex.create_lists(
                         lent, name, table=table, column=COLUMN, model=reference,
                         key_columns="id", **asked,
                     )  # fmt: skip

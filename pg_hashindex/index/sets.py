@@ -1,0 +1,305 @@
+"""Sets of pgvector: made, exchanged and dropped while the table is searched and written to.
+
+``sql/152_build_sets.sql`` and ``sql/155_indexes.sql`` do the work; what needs a transaction of its
+own is here: CREATE INDEX CONCURRENTLY, which lets writers go on.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from ..db.connection import Connection, outside_transactions
+from ..db.locks import retry_while_locked
+from ..db.owners import prepare_schema
+from ..db.progress import Progress, is_shown
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
+from ..db.work import Work, claimed_work
+from ..errors import DatabaseStateError, InUseError, InvalidInputError, LowerRecallError
+
+# Seconds between two looks at a build.
+_LOOK_SECONDS = 0.5
+
+_BEGIN_CREATE: LiteralString = """
+    SELECT (b.s).id FROM hashindex._begin_create(
+        $1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, $10::text[], $11, $12, $13
+    ) b
+"""
+_BEGIN_SWAP: LiteralString = """
+    SELECT (b.s).id FROM hashindex._begin_swap($1, $2, $3, $4, $5, $6, $7) b
+"""
+_BUILD: LiteralString = """
+    SELECT b.statement, hashindex._build_memory(i, s)
+    FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name
+    CROSS JOIN LATERAL hashindex._build_statements(i, s, true) WITH ORDINALITY b(statement, place)
+    WHERE s.id = $1 AND s.owns_relation ORDER BY b.place
+"""
+_FINISH: LiteralString = """
+    SELECT f.recall FROM hashindex.index i, hashindex._finish_set(i, $2) f WHERE i.name = $1
+"""
+_USE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
+_FINISH_SWAP: LiteralString = "SELECT * FROM hashindex._finish_swap($1, $2, $3, $4)"
+_BUILDS: LiteralString = """
+    SELECT p.blocks_done, p.blocks_total FROM pg_catalog.pg_stat_progress_create_index p
+    WHERE p.pid = %s
+"""
+_BUILDER: LiteralString = """
+    SELECT pid FROM pg_catalog.pg_stat_progress_create_index
+    WHERE index_relid = pg_catalog.to_regclass($1)::oid
+"""
+_MEMORY: LiteralString = """
+    SELECT pg_catalog.set_config('maintenance_work_mem', least($1, $2) || 'kB', false)
+    WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem'))
+        < 1024 * least($1, $2)
+"""
+_WORKERS: LiteralString = """
+    SELECT pg_catalog.set_config('max_parallel_maintenance_workers', $1, false)
+"""
+_OWNED: LiteralString = """
+    SELECT pg_catalog.format('%I.%I', i.schema_name, s.relation), c.relkind::text
+    FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name
+    JOIN pg_catalog.pg_class c ON c.oid = hashindex._oid_of(i.schema_name, s.relation)
+    WHERE i.name = $1 AND s.state = ANY ($2::text[]) AND s.owns_relation
+      AND NOT EXISTS (
+          SELECT FROM hashindex.index_set o JOIN hashindex.index x ON x.name = o.index_name
+          WHERE o.id <> s.id AND (x.schema_name, o.relation) = (i.schema_name, s.relation)
+      )
+"""
+
+
+@dataclass(frozen=True)
+class SetSwapped:
+    """The set that a swap has built, with what both were measured to find.
+
+    ``recall`` and ``former_recall`` are None where no measure was possible.
+    """
+
+    set: str
+    candidates: int
+    effort: int | None
+    recall: float | None
+    former_recall: float | None
+    in_use: bool
+
+
+def create(
+    connection: Connection,
+    name: str,
+    table: str,
+    column: str,
+    model: str | None,
+    options: dict[str, Any],
+    *,
+    memory: int,
+    jobs: int | None = None,
+    patience: float | None = None,
+) -> None:
+    """Create an index with a set of pgvector; see `HashIndex.create`."""
+    values = [
+        *(name, table, column, model, options.get("access"), options.get("store", False)),
+        *(options.get("code_column"), options.get("metric"), options.get("tenant")),
+        *(options.get("key_columns"), options.get("candidates"), options.get("effort")),
+        options.get("reveal_anchors", False),
+    ]
+    with _only_worker(connection, name, table) as work:
+        work.phase("learning a model" if model is None else "preparing")
+        _give_up(connection, name)
+
+        def begin() -> int:
+            return int(execute(connection, _BEGIN_CREATE, values).fetchone()[0])  # type: ignore[index]
+
+        made = retry_while_locked(connection, begin, table=table, patience=patience)
+        with _given_up_on_errors(connection, name):
+            _build(connection, name, made, table, memory, jobs)
+            work.phase("measuring")
+            with connection.transaction():
+                execute(connection, _FINISH, [name, made])
+                execute(connection, _USE, [name, made])
+
+
+def swap(
+    connection: Connection,
+    name: str,
+    table: str,
+    options: dict[str, Any],
+    *,
+    tolerance: float = 0.01,
+    force: bool = False,
+    memory: int,
+    jobs: int | None = None,
+) -> SetSwapped:
+    """Build another set beside the one in use, and exchange the two; see `operations.swap`."""
+    if not 0 <= tolerance <= 1:
+        raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
+    named = ("model", "access", "store", "column", "code_column")
+    values = [name, *(options.get(one) for one in named), options.get("reveal_anchors", False)]
+    with _only_worker(connection, name, table) as work:
+        work.phase("preparing")
+        _give_up(connection, name)
+        made = _ready(connection, name) if force and not any(values[1:]) else None
+        if made is None:
+
+            def begin() -> int:
+                return int(execute(connection, _BEGIN_SWAP, values).fetchone()[0])  # type: ignore[index]
+
+            made = retry_while_locked(connection, begin, table=table)
+        with _given_up_on_errors(connection, name):
+            _build(connection, name, made, table, memory, jobs)
+            work.phase("comparing")
+            with connection.transaction():
+                row = one_row(connection, _FINISH_SWAP, [name, made, tolerance, force])
+    done = SetSwapped(*row)
+    if not done.in_use:
+        raise LowerRecallError(
+            f"recall falls from {done.former_recall:.4f} to {done.recall:.4f}, by more than the "
+            f"tolerance of {tolerance:g}: index {name!r} keeps its set; {done.set} stays beside: "
+            f"take it by: pg-hashindex index swap {name} --force; or drop it: pg-hashindex index "
+            f"prune {name}"
+        )
+    return done
+
+
+def rollback(connection: Connection, name: str, table: str) -> str:
+    """Exchange the set in use with the former one; return what is in use then."""
+    with _only_worker(connection, name, table):
+        return str(_changed(connection, table, "SELECT hashindex.rollback_index($1)", name))
+
+
+def prune(connection: Connection, name: str, table: str) -> int:
+    """Drop the sets that are not in use; return how many."""
+    with _only_worker(connection, name, table):
+        _drop_relations(connection, name, ["building", "ready", "former"])
+        return int(_changed(connection, table, "SELECT hashindex.prune_index($1)", name))
+
+
+def rename(connection: Connection, name: str, table: str, new: str) -> None:
+    """Give an index another name."""
+    with translated_errors(table=table), connection.transaction():
+        execute(connection, "SELECT hashindex.rename_index($1, $2)", [name, new])
+
+
+def _changed(connection: Connection, table: str, statement: LiteralString, name: str) -> Any:
+    return retry_while_locked(
+        connection, lambda: one_row(connection, statement, [name])[0], table=table
+    )
+
+
+@contextmanager
+def _only_worker(connection: Connection, name: str, table: str) -> Iterator[Work]:
+    with (
+        translated_errors(table=table),
+        outside_transactions(connection, "pgvector's index is built in many transactions"),
+    ):
+        prepare_schema(connection)
+        with claimed_work(connection, "swap", name) as work:
+            yield work
+
+
+@contextmanager
+def _given_up_on_errors(connection: Connection, name: str) -> Iterator[None]:
+    """Leave the index as it was if the block is stopped, by Ctrl-C too."""
+    try:
+        yield
+    except BaseException:
+        if not connection.closed:
+            # What cannot be dropped now is dropped by the next run.
+            with suppress(psycopg.Error, DatabaseStateError, InUseError):
+                _give_up(connection, name)
+        raise
+
+
+def _give_up(connection: Connection, name: str) -> None:
+    """Drop what a run that was cut off has left; an INVALID index is named by `_OWNED` too."""
+    _drop_relations(connection, name, ["building"])
+    with connection.transaction():
+        execute(connection, "SELECT hashindex._give_up($1)", [name])
+
+
+def _drop_relations(connection: Connection, name: str, states: list[str]) -> None:
+    for relation, kind in execute(connection, _OWNED, [name, states]).fetchall():
+        if (builder := execute(connection, _BUILDER, [relation]).fetchone()) is not None:
+            raise InUseError(f"process {builder[0]} is building index {relation}: wait for it")
+        how = "CONCURRENTLY" if kind == "i" else ""
+        connection.execute(f"DROP INDEX {how} IF EXISTS {relation}")
+
+
+def _ready(connection: Connection, name: str) -> int | None:
+    query: LiteralString = (
+        "SELECT s.id FROM hashindex.index_set s WHERE s.index_name = $1 AND s.state = 'ready'"
+    )
+    row = execute(connection, query, [name]).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _build(
+    connection: Connection, name: str, made: int, table: str, memory: int, jobs: int | None
+) -> None:
+    """Make pgvector's index of a set, with a bar."""
+    statements = execute(connection, _BUILD, [made]).fetchall()
+    if not statements:
+        return
+    try:
+        execute(connection, _MEMORY, [memory // 1024, statements[0][1]])
+        if jobs is not None:
+            execute(connection, _WORKERS, [str(jobs - 1)])
+        try:
+            _run(connection, statements, table)
+        except (psycopg.errors.DiskFull, psycopg.errors.InsufficientResources):
+            # Parallel workers found too little shared memory: /dev/shm of a container has 64 MB.
+            execute(connection, _WORKERS, ["0"])
+            _drop_relations(connection, name, ["building"])
+            _run(connection, statements, table)
+    finally:
+        if not connection.closed:
+            with suppress(psycopg.Error):
+                connection.execute("RESET maintenance_work_mem")
+                connection.execute("RESET max_parallel_maintenance_workers")
+
+
+def _run(connection: Connection, statements: list[Any], table: str) -> None:
+    for statement, _ in statements:
+        with _watched(connection, table):
+            connection.execute(statement)
+
+
+def _another(connection: Connection) -> psycopg.Connection[Any]:
+    """Connect to the same place, to look at a build."""
+    info = connection.info
+    given = info.get_parameters() | {
+        "host": info.host, "port": str(info.port), "password": info.password,
+        "application_name": "pg-hashindex, which looks at a build",
+    }  # fmt: skip
+    named = {name: value for name, value in given.items() if value}
+    return psycopg.connect(make_conninfo(**named), autocommit=True)
+
+
+@contextmanager
+def _watched(connection: Connection, table: str) -> Iterator[None]:
+    """Show how far the build is, as another connection sees it."""
+    pid, ended = connection.info.backend_pid, Event()
+    with Progress(f"indexing {table}", unit="block") as bar:
+
+        def watch() -> None:
+            with suppress(psycopg.Error), _another(connection) as watcher:
+                while not ended.wait(_LOOK_SECONDS):
+                    row = watcher.execute(_BUILDS, [pid]).fetchone()
+                    if row is not None and row[1]:
+                        bar.total = row[1]
+                        bar.update(max(row[0] - bar.n, 0))
+
+        if not is_shown():
+            yield
+            return
+
+        watching = Thread(target=watch, daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watching.join()

@@ -1,0 +1,88 @@
+"""Sets of pgvector by Python and by commands: built while the table is in use."""
+
+import json
+
+import pytest
+from test_sets import docs, search  # noqa: F401 (a fixture)
+
+from pg_hashindex.errors import LowerRecallError
+from pg_hashindex.index.handle import HashIndex
+
+TABLE = {"table": "docs", "column": "embedding"}
+
+
+def relations(connection):
+    rows = connection.execute(
+        "SELECT indexname FROM pg_indexes WHERE tablename = 'docs' ORDER BY 1"
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
+def test_create_swap_rollback_prune_rename_drop(connection, docs):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE)
+    assert index.set == "codes of docs:1 in hnsw"
+    assert relations(connection) == ["docs_hnsw", "docs_pkey"]
+    assert len(index.search(docs[0], 20)) == 20
+    assert len(index.search(docs[0], 20, filter="account = 3")) == 20
+    done = index.swap(model="none")
+    assert done.in_use
+    assert done.set == "vectors as halfvec in hnsw"
+    assert relations(connection) == ["docs_hnsw", "docs_hnsw_2", "docs_pkey"]
+    assert index.rollback() == "codes of docs:1 in hnsw"
+    assert index.prune() == 1
+    assert relations(connection) == ["docs_hnsw", "docs_pkey"]
+    renamed = index.rename("blue")
+    assert len(renamed.search(docs[0])) == 10
+    renamed.drop()
+    assert relations(connection) == ["docs_pkey"]
+
+
+def test_a_swap_that_finds_less_is_not_taken(connection, docs):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE, model="none")
+    connection.execute("SELECT hashindex.train('poor', 'docs', 'embedding', 'sign')")
+    # Codes that say nothing.
+    connection.execute("ALTER TABLE docs ADD zero bit(32) DEFAULT 0::bit(32)")
+    with pytest.raises(LowerRecallError, match="stays beside"):
+        index.swap(model="poor", code_column="zero")
+    assert index.set == "vectors as halfvec in hnsw"
+    assert index.swap(force=True).in_use
+
+
+def test_what_a_run_has_left_is_replaced(connection, docs, monkeypatch):  # noqa: F811
+    from pg_hashindex.index import sets
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sets, "_run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        HashIndex.create(connection, "docs", **TABLE, model="none")
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
+    monkeypatch.setattr(sets, "_give_up", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        HashIndex.create(connection, "docs", **TABLE, model="none")
+    assert connection.execute("SELECT state FROM hashindex.index_set").fetchone() == ("building",)
+    monkeypatch.undo()
+    connection.execute("CREATE INDEX docs_hnsw ON docs (account)")
+    index = HashIndex.create(connection, "docs", **TABLE, model="none")
+    assert len(index.search(docs[0])) == 10
+
+
+def test_commands(connection, docs, on):  # noqa: F811
+    shown = json.loads(
+        on("index", "create", "docs", "--table", "docs", "--column", "embedding", "--json").stdout
+    )
+    assert shown["set"] == "codes of docs:1 in hnsw"
+    assert "docs" in on("index", "list").stdout
+    assert "MB" in on("index", "show", "docs").stdout
+    assert (
+        json.loads(on("index", "configure", "docs", "--candidates", "77", "--json").stdout)[
+            "candidates"
+        ]
+        == 77
+    )
+    assert "in_use" in on("index", "swap", "docs", "--access", "ivfflat", "--json").stdout
+    on("index", "rollback", "docs")
+    on("index", "prune", "docs")
+    on("index", "rename", "docs", "blue")
+    on("index", "drop", "blue", "--yes")
