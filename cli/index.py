@@ -339,8 +339,8 @@ def prune(database_url: str, name: str, as_json: bool) -> None:
 
 
 @index.command()
-@click.argument("new")
 @of_name
+@click.argument("new")
 def rename(database_url: str, name: str, new: str, as_json: bool) -> None:
     """Give index NAME, and its search function, the name NEW."""
     with opened(database_url, name) as found:

@@ -220,7 +220,8 @@ BEGIN
             RAISE NOTICE 'pgvector indexes no vectors of % dimensions: searches of index "%" are exact', s.dimension, i.name;
             s.access := NULL;
         END IF;
-    ELSIF s.code_column IS NULL OR s.stores THEN
+    ELSE
+        -- A query is encoded by them, also where codes stand in a column.
         PERFORM hashindex.create_functions(format('%s:%s', used.name, used.version));
     END IF;
     IF s.stores THEN

@@ -179,7 +179,7 @@ BEGIN
         RAISE EXCEPTION 'index "%" has this set already: %', index_name, hashindex._set_text(before)
             USING ERRCODE = 'object_in_use', HINT = 'Name another model, access or column, or store.';
     END IF;
-    IF used.id IS NOT NULL AND s.code_column IS NULL THEN
+    IF used.id IS NOT NULL THEN
         PERFORM hashindex._check_evaluated(used, base, s.column_name);
     END IF;
     PERFORM hashindex._check_set(i, s);

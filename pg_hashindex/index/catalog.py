@@ -168,7 +168,7 @@ class IndexRow:
     tenant_type: str | None
     #: All options, by their names, as creation takes them.
     options: dict[str, Any]
-    #: What pgvector keeps, in words; None if the index is kept by lists.
+    #: The set that pgvector keeps, in words; None if the index is kept by lists.
     set: str | None
     #: The index of pgvector's.
     relation: str | None

@@ -84,7 +84,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """Create an index, complete, while the table is searched and written to.
 
         A name, ``hashindex.search_NAME``, and behind it a set: vectors, or codes of a model, in an
-        index of pgvector's, or codes in lists of ours.
+        index of pgvector's, or codes in lists.
 
         Parameters
         ----------

@@ -76,8 +76,8 @@ class IndexOptions(TypedDict, total=False):
     metric : {"l2", "cosine", "ip"}, optional
         The exact distance of answers; the model's by default.
     access : {"hnsw", "ivfflat", "lists", "scan"}, optional
-        What keeps the set: pgvector's HNSW, the default, or IVFFlat; or tables of ours, by lists of
-        codes around landmarks, or ("scan") without them.
+        What keeps the set: pgvector's HNSW, the default, or IVFFlat; or tables of codes, in lists
+        around landmarks, or ("scan") without lists.
     store : bool, optional
         Keep the codes in a generated column, which the index makes and drops.
     code_column : str, optional

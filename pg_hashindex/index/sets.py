@@ -1,7 +1,7 @@
 """Sets of pgvector: made, exchanged and dropped while the table is searched and written to.
 
 ``sql/152_build_sets.sql`` and ``sql/155_indexes.sql`` do the work; what needs a transaction of its
-own is here: CREATE INDEX CONCURRENTLY, which lets writers go on.
+own is here: CREATE INDEX CONCURRENTLY, which lets writers work.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _BUILD: LiteralString = """
     SELECT b.statement, hashindex._build_memory(i, s)
     FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name
     CROSS JOIN LATERAL hashindex._build_statements(i, s, true) WITH ORDINALITY b(statement, place)
-    WHERE s.id = $1 AND s.owns_relation ORDER BY b.place
+    WHERE s.id = $1 AND s.state = 'building' AND s.owns_relation ORDER BY b.place
 """
 _FINISH: LiteralString = """
     SELECT f.recall FROM hashindex.index i, hashindex._finish_set(i, $2) f WHERE i.name = $1
@@ -207,7 +207,7 @@ def _given_up_on_errors(connection: Connection, name: str) -> Iterator[None]:
         yield
     except BaseException:
         if not connection.closed:
-            # What cannot be dropped now is dropped by the next run.
+            # The next run drops the rest.
             with suppress(psycopg.Error, DatabaseStateError, InUseError):
                 _give_up(connection, name)
         raise

@@ -224,8 +224,8 @@ def test_temporary_tables_of_the_same_names(index, vectors):
     connection.execute("DELETE FROM public.items WHERE id = 9")
     connection.execute(
         "SELECT hashindex.create_index("
-        "'second', 'public.items', 'embedding', 'lsh', access => 'scan'), "
-        "hashindex.drop_index('second')"
+        "'second', 'public.items', 'embedding', 'lsh', access => 'scan');"
+        "SELECT hashindex.drop_index('second')"
     )
     connection.execute("DISCARD TEMP")
     assert_fresh(index)
@@ -269,7 +269,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         )
         on("model", "list")
         on("model", "show", "one")
-        on("index", "create", "i", *source, "--model", "one")
+        on("index", "create", "i", "--access", "scan", *source, "--model", "one")
         for access in ("lists", "scan"):
             on("index", "configure", "i", "--access", access)
             on("index", "encode", "i")
@@ -299,7 +299,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("doctor", *source[1::2], *quick)
         on("quickstart", *source, "--name", "quick", "--as", "index", "--yes")
         on("index", "repair", "--orphans")
-        on("index", "create", "tuned", *source, "--model", "two")
+        on("index", "create", "tuned", "--access", "scan", *source, "--model", "two")
         on("tune", "tuned", "--recall", "0.1", *quick, "--apply")
         on("index", "configure", "tuned", "--access", "lists")
         on("index", "encode", "tuned")

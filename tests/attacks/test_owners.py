@@ -164,7 +164,8 @@ COMMANDS = {
         "embedding", "--force",
     ),
     "index create": (
-        "index", "create", "stolen", "--table", TABLE, "--column", "embedding", "--model", "lsh",
+        "index", "create", "stolen", "--access", "scan", "--table", TABLE, "--column", "embedding",
+        "--model", "lsh",
     ),
 }  # fmt: skip
 

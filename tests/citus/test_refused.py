@@ -32,7 +32,9 @@ def kept(request, local):
 
 def test_an_index_is_refused_before_anything_is_made(kept, url):
     before = one(kept, COUNTS)
-    code, text = printed(url, "index", "create", MODEL, *OF_TABLE, "--model", MODEL)
+    code, text = printed(
+        url, "index", "create", MODEL, "--access", "scan", *OF_TABLE, "--model", MODEL
+    )
     assert code == 3
     (line,) = [line for line in text.splitlines() if line.startswith("Error")]
     command = f"pg-hashindex quickstart --table {TABLE} --column embedding --as function"

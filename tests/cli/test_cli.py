@@ -98,7 +98,9 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
     assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 16), ("m", 2, 24)]
     assert "m:1" in on("model", "show", "m:1").stdout
 
-    created = on("index", "create", "docs_idx", *source, "--model", "m:1", "--json")
+    created = on(
+        "index", "create", "docs_idx", "--access", "scan", *source, "--model", "m:1", "--json"
+    )
     fields = json.loads(created.stdout)
     assert (fields["rows"], fields["codes"], fields["metric"]) == (1200, 1200, "l2")
     on(
@@ -111,6 +113,8 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
         "v",
         "--model",
         "m",
+        "--access",
+        "scan",
         "--no-encode",
     )
     assert "1200 rows have no code" in on("index", "show", "later").stderr
@@ -153,7 +157,19 @@ def test_names_as_sql_writes_them(on, docs):
         "model", "train", "it's a \"model\"", "--table", docs, "--column", "v",
         "--method", "itq", "--bits", "8",
     )  # fmt: skip
-    on("index", "create", "A-b", "--table", docs, "--column", "v", "--model", 'it\'s a "model"')
+    on(
+        "index",
+        "create",
+        "A-b",
+        "--access",
+        "scan",
+        "--table",
+        docs,
+        "--column",
+        "v",
+        "--model",
+        'it\'s a "model"',
+    )
     assert json.loads(on("search", "A-b", "--like", "3", "--json").stdout)[0]["id"] != 3
     assert on("index", "show", "A-b").stdout.count('"My Docs"') == 1
 
@@ -231,7 +247,7 @@ def test_cuts(on, docs):
         assert re.search(line, printed, re.MULTILINE), line
     refused = on(*train, "--cuts", 3, "--method", "cghash", code=3).stderr
     assert "models of cghash have one cut, not 3" in refused
-    on("index", "create", "i", *source, "--model", "m")
+    on("index", "create", "i", "--access", "scan", *source, "--model", "m")
     assert re.search(r"^cuts +3$", on("index", "show", "i", "-v").stdout, re.MULTILINE)
     checked = json.loads(on("index", "check", "i", "--json").stdout)
     status = {found["check"]: found["status"] for found in checked["findings"]}
@@ -257,7 +273,7 @@ def test_bad_parameters(on, docs):
     assert "sign has no paper" in on(*sign, "--preset", "paper", code=3).stderr
     assert "'papers' is not one of" in on(*train, "--preset", "papers", code=2).stderr
     on(*train)
-    on("index", "create", "i", *source, "--model", "m")
+    on("index", "create", "i", "--access", "scan", *source, "--model", "m")
     for query, message in {
         "[1, 2]": "2 dimensions, expected 8",
         "[1, NaN, 1, 1, 1, 1, 1, 1]": "is nan",
@@ -284,7 +300,7 @@ def test_bad_parameters(on, docs):
         assert "Traceback" not in result.stderr
     assert "it must be 2147483646 or less" in on("evaluate", "i", "-k", str(2**40), code=3).stderr
     assert "no row with id = 5000" in on("search", "i", "--like", "5000", code=3).stderr
-    again = on("index", "create", "i", *source, "--model", "m", code=3)
+    again = on("index", "create", "i", "--access", "scan", *source, "--model", "m", code=3)
     assert 'index "i" exists already' in again.stderr
     assert "export" not in on("model", "export", "m", "/nothing/there", code=3).stdout
 
@@ -319,7 +335,7 @@ def test_which_database(run, url, empty_url, monkeypatch):
 def test_an_index_is_dropped_when_somebody_says_so(on, docs):
     source = ["--table", docs, "--column", "v"]
     on("model", "train", "m", "--method", "lsh", "--bits", "8", *source)
-    on("index", "create", "i", *source, "--model", "m")
+    on("index", "create", "i", "--access", "scan", *source, "--model", "m")
     asked = on("index", "drop", "i", code=1)  # without a terminal
     assert "Drop index i of" in asked.stderr
     assert "i  " in on("index", "list").stdout
@@ -330,7 +346,7 @@ def test_an_index_is_dropped_when_somebody_says_so(on, docs):
 def test_columns_of_what_is_found(on, connection, docs):
     source = ["--table", docs, "--column", "v"]
     on("model", "train", "m", "--method", "lsh", "--bits", "8", *source)
-    on("index", "create", "i", *source, "--model", "m")
+    on("index", "create", "i", "--access", "scan", *source, "--model", "m")
     connection.execute(
         f'ALTER TABLE {docs} ADD "a %s" text, ADD told text;'
         f"UPDATE {docs} SET \"a %s\" = 'row ' || id, told = repeat('x', 61) WHERE id <> 7"
@@ -415,7 +431,7 @@ def test_json_has_no_nan(on, docs):
     """A query of zeros has no cosine distance."""
     source = ["--table", docs, "--column", "v"]
     on("model", "train", "m", "--method", "lsh", "--bits", "8", *source, "--metric", "cosine")
-    on("index", "create", "i", *source, "--model", "m")
+    on("index", "create", "i", "--access", "scan", *source, "--model", "m")
     zeros = json.dumps([0] * 8)
     said = on("search", "i", "--query", zeros, "-k", "2", "--json").stdout
     found = json.loads(said, parse_constant=pytest.fail)
@@ -428,7 +444,7 @@ def test_results_and_notes_do_not_mix(on, docs, tmp_path):
     train = on("model", "train", "m", "--method", "lsh", "--bits", "8", *source, "--json")
     assert json.loads(train.stdout)["name"] == "m"
     assert "training lsh" in train.stderr
-    create = on("index", "create", "i", *source, "--model", "m", "--json")
+    create = on("index", "create", "i", "--access", "scan", *source, "--model", "m", "--json")
     assert json.loads(create.stdout)["codes"] == 1200
     assert "created index i" in create.stderr
     evaluate = on("evaluate", "i", "--queries", "2", "--candidates", "10", "--json")

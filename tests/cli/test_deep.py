@@ -22,7 +22,19 @@ pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("one_torch_thread")]
 X, LABELS = clustered()
 TAGS = "SELECT thing, tag FROM tags"
 TABLE = ("--table", "things", "--column", "v", "--labels", "topic")
-CREATE = ("index", "create", "i", "--table", "things", "--column", "v", "--model", "m")
+CREATE = (
+    "index",
+    "create",
+    "i",
+    "--access",
+    "scan",
+    "--table",
+    "things",
+    "--column",
+    "v",
+    "--model",
+    "m",
+)
 
 
 def training(method, *options, **params):

@@ -131,7 +131,7 @@ AT_ONCE = ["--patience", "0"]
 ACTIONS = [
     TRAIN,
     [*TRAIN, "--all-rows"],
-    ["index", "create", "other", "--model", "lsh", *TABLE, *AT_ONCE],
+    ["index", "create", "other", "--access", "scan", "--model", "lsh", *TABLE, *AT_ONCE],
     ["index", "encode", "items_idx"],
     ["index", "check", "items_idx"],
     ["index", "repair", "items_idx"],

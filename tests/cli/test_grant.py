@@ -66,7 +66,7 @@ def test_rights_to_create_an_index(on, connection, table_index, as_role):
     as_role("app")
     connection.execute("ALTER TABLE items OWNER TO app")
     where = ("--table", "items", "--column", "embedding", "--model", "lsh")
-    said = on("index", "create", "second", *where, code=3).output
+    said = on("index", "create", "second", "--access", "scan", *where, code=3).output
     assert "table public.items belongs to role app, which can run code as postgres" in said
     made = (
         "pg-hashindex model functions lsh:1; CREATE INDEX ON public.items "

@@ -59,7 +59,17 @@ def test_exit_codes(on, index, case):
             "(a text stands in single quotes: 'games')",
         ),
         (
-            ("index", "create", "i", "--table", "items", "--column", "embedding"),
+            (
+                "index",
+                "create",
+                "i",
+                "--access",
+                "scan",
+                "--table",
+                "items",
+                "--column",
+                "embedding",
+            ),
             2,
             "pg-hashindex model train NAME --table items --column embedding",
         ),

@@ -9,7 +9,19 @@ from pg_hashindex.quality import tuning
 
 pytestmark = pytest.mark.newest
 
-CREATE = ("index", "create", "i", "--table", "items", "--column", "embedding", "--model", "lsh")
+CREATE = (
+    "index",
+    "create",
+    "i",
+    "--access",
+    "lists",
+    "--table",
+    "items",
+    "--column",
+    "embedding",
+    "--model",
+    "lsh",
+)
 SAID = re.compile(
     r"searches keep (\d+) candidates(?: of (\d+) lists)?: recall@10 [\d.]+, at least ([\d.]+), in"
 )

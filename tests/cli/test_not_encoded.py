@@ -6,7 +6,17 @@ SAID = "not yet encoded: exact"
 
 
 def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
-    made = ("index", "create", "items_idx", "--table", items, "--column", "embedding")
+    made = (
+        "index",
+        "create",
+        "items_idx",
+        "--access",
+        "scan",
+        "--table",
+        items,
+        "--column",
+        "embedding",
+    )
     result = on(*made, "--model", "lsh", "--no-encode")
     assert SAID in result.output
     assert SAID in on("index", "list").output

@@ -29,12 +29,17 @@ def test_training_is_refused_before_rows_are_read(on, items, monkeypatch, argume
 
 
 def test_a_metric_that_the_model_was_not_trained_for(on, connection, items, model):
-    said = on("index", "create", "i", "--model", "lsh", *TABLE, "--metric", "cosine").stderr
+    said = on(
+        "index", "create", "i", "--access", "scan", "--model", "lsh", *TABLE, "--metric", "cosine"
+    ).stderr
     assert (
         'warning: index "i" ranks by cosine, and model "lsh" was trained for l2; Train a model for '
         "cosine, or leave the metric out.\n" in said
     )
-    assert "warning" not in on("index", "create", "j", "--model", "lsh", *TABLE).stderr
+    assert (
+        "warning"
+        not in on("index", "create", "j", "--access", "scan", "--model", "lsh", *TABLE).stderr
+    )
 
 
 def test_configure_in_sql_says_that_nothing_is_built_yet(index):

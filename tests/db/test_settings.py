@@ -57,7 +57,19 @@ def test_commands_under_settings(on, monkeypatch, url, connection, items, model,
         assert operations.repair(index, full=True).done == ()
         assert troubles(index) in ({}, {"duplicates": "warning"})
     for command in (
-        ("index", "create", "made", "--table", table, "--column", "embedding", "--model", "lsh"),
+        (
+            "index",
+            "create",
+            "made",
+            "--access",
+            "scan",
+            "--table",
+            table,
+            "--column",
+            "embedding",
+            "--model",
+            "lsh",
+        ),
         ("index", "list"),
         ("index", "show", "made"),
         ("index", "check", "made"),

@@ -116,7 +116,9 @@ def test_commands(connection, url):
     enlarge(connection, 5, 200)
     end = ["--database-url", url]
     made = ["--table", "items", "--column", "embedding", "--model", "lengths", "--metric", "l2"]
-    result = CliRunner().invoke(main, ["index", "create", "items_idx", *made, *end])
+    result = CliRunner().invoke(
+        main, ["index", "create", "items_idx", "--access", "scan", *made, *end]
+    )
     assert result.exit_code == 0, result.output
     assert "warning: left out 2 rows" in result.stderr
     train = ["model", "train", "fresh", "--table", "items", "--column", "embedding", "--force"]

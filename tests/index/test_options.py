@@ -130,8 +130,12 @@ def test_sql_refuses_options_by_name(connection, items, model, options, message)
     [
         ("create", {"speed": 3}, "made with key_columns, .*; got speed"),
         ("configure", {"metric": "l2"}, "changed by access, candidates, .*; got metric"),
-        ("swap", {"tenant": "a"}, "changed by access; got tenant"),
-        ("configure", {"access": "best"}, "use one of: scan, lists"),
+        (
+            "swap",
+            {"tenant": "a"},
+            "changed by access, store, code_column, reveal_anchors; got tenant",
+        ),
+        ("configure", {"access": "best"}, "use one of: hnsw, ivfflat, lists, scan"),
         ("configure", {"effort": 1.5}, "effort must be an integer, got 1.5"),
         ("create", {"filter_columns": ["a"]}, "made with key_columns, .*; got filter_columns"),
         ("create", {"tenant": ["a"]}, "the name of a column, got"),

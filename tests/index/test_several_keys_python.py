@@ -236,7 +236,7 @@ def test_training_names_rows_by_their_text(connection, things, vectors, key):
 
 def test_commands(on, connection, things, vectors):
     made = ("--table", "things", "--column", "embedding", "--model", "lsh")
-    on("index", "create", "mine", *made, "--id", "tenant_id, id")
+    on("index", "create", "mine", "--access", "scan", *made, "--id", "tenant_id, id")
     assert "tenant_id integer, id bigint" in on("index", "show", "mine", "-v").stdout
     connection.execute("ALTER TABLE things ADD title text; UPDATE things SET title = 't' || id")
     wanted = exact(vectors, vectors[10])[1:]

@@ -166,7 +166,19 @@ def test_commands_that_read(on, tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        ["index", "create", "new", "--table", "items", "--column", "embedding", "--model", "lsh"],
+        [
+            "index",
+            "create",
+            "new",
+            "--access",
+            "scan",
+            "--table",
+            "items",
+            "--column",
+            "embedding",
+            "--model",
+            "lsh",
+        ],
         ["index", "encode", "half_way~2"],
         ["index", "configure", "scanned", "--access", "lists"],
         ["index", "rebalance", "By-Lists"],

@@ -399,7 +399,7 @@ def test_bad_swaps(index, other, connection):
         operations.swap(index, "nothing")
     with pytest.raises(InvalidInputError, match="tolerance is 1.5; it must be 0 to 1"):
         operations.swap(index, "other", tolerance=1.5)
-    with pytest.raises(InvalidInputError, match="'none'.*use one of: scan, lists"):
+    with pytest.raises(InvalidInputError, match="'none'.*use one of: hnsw, ivfflat, lists, scan"):
         operations.swap(index, "other", access="none")  # type: ignore[arg-type]
     wide = LSH(n_bits=8, random_state=0).fit(np.eye(9, dtype=np.float32)).to_model("wide")
     store.save(connection, wide)

@@ -37,7 +37,7 @@ def test_create_swap_rollback_prune_rename_drop(connection, docs):  # noqa: F811
     assert relations(connection) == ["docs_pkey"]
 
 
-def test_a_swap_that_finds_less_is_not_taken(connection, docs):  # noqa: F811
+def test_a_swap_with_a_lower_recall_is_not_taken(connection, docs):  # noqa: F811
     index = HashIndex.create(connection, "docs", **TABLE, model="none")
     connection.execute("SELECT hashindex.train('poor', 'docs', 'embedding', 'sign')")
     # Codes that say nothing.
