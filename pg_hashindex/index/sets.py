@@ -18,6 +18,7 @@ from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema
 from ..db.progress import Progress, is_shown
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InUseError, InvalidInputError, LowerRecallError
@@ -33,12 +34,7 @@ _BEGIN_CREATE: LiteralString = """
 _BEGIN_SWAP: LiteralString = """
     SELECT (b.s).id FROM hashindex._begin_swap($1, $2, $3, $4, $5, $6, $7) b
 """
-_BUILD: LiteralString = """
-    SELECT b.statement, hashindex._build_memory(i, s)
-    FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name
-    CROSS JOIN LATERAL hashindex._build_statements(i, s, true) WITH ORDINALITY b(statement, place)
-    WHERE s.id = $1 AND s.state = 'building' AND s.owns_relation ORDER BY b.place
-"""
+_BUILD = query("sets.build")
 _FINISH: LiteralString = """
     SELECT f.recall FROM hashindex.index i, hashindex._finish_set(i, $2) f WHERE i.name = $1
 """
@@ -60,16 +56,7 @@ _MEMORY: LiteralString = """
 _WORKERS: LiteralString = """
     SELECT pg_catalog.set_config('max_parallel_maintenance_workers', $1, false)
 """
-_OWNED: LiteralString = """
-    SELECT pg_catalog.format('%I.%I', i.schema_name, s.relation), c.relkind::text
-    FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name
-    JOIN pg_catalog.pg_class c ON c.oid = hashindex._oid_of(i.schema_name, s.relation)
-    WHERE i.name = $1 AND s.state = ANY ($2::text[]) AND s.owns_relation
-      AND NOT EXISTS (
-          SELECT FROM hashindex.index_set o JOIN hashindex.index x ON x.name = o.index_name
-          WHERE o.id <> s.id AND (x.schema_name, o.relation) = (i.schema_name, s.relation)
-      )
-"""
+_OWNED = query("sets.owned")
 
 
 @dataclass(frozen=True)
@@ -229,10 +216,10 @@ def _drop_relations(connection: Connection, name: str, states: list[str]) -> Non
 
 
 def _ready(connection: Connection, name: str) -> int | None:
-    query: LiteralString = (
+    ready: LiteralString = (
         "SELECT s.id FROM hashindex.index_set s WHERE s.index_name = $1 AND s.state = 'ready'"
     )
-    row = execute(connection, query, [name]).fetchone()
+    row = execute(connection, ready, [name]).fetchone()
     return None if row is None else int(row[0])
 
 
