@@ -321,7 +321,7 @@ class Thing(Mapping):
         (lambda: declare(Thing.vector, filter_columns=["label"]), "got filter_columns"),
         (lambda: declare(Thing.vector, key_columns=[Thing.label]), "a list of names"),
         (lambda: declare(Thing.vector, tenant=Thing.label), "is the name of a column"),
-        (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, lists"),
+        (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*lists, scan"),
         (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 letters"),
         (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),
     ],

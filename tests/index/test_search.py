@@ -79,7 +79,10 @@ def test_defaults_of_the_index(index, vectors):
         ({"candidates": 0}, "candidates is 0; it must be 1 or more"),
         ({"effort": 3}, "effort is for access path lists, and index .* has access path scan"),
         ({"access": "lists", "effort": 1001}, "effort is 1001; it must be 1 to|in a column"),
-        ({"access": "tree"}, "access 'tree' of index .* is unknown; use one of: scan, lists"),
+        (
+            {"access": "tree"},
+            "access 'tree' of index .* is unknown; use one of: hnsw, ivfflat, lists, scan",
+        ),
     ],
 )
 def test_defaults_that_are_refused(index, change, message):
