@@ -226,6 +226,7 @@ DECLARE
     reason text := max(hashindex._reveals(x)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
     other text;
 BEGIN
+    PERFORM hashindex._require_lists(i);
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF NOT hashindex._may_read_rows(i, role) THEN
@@ -263,6 +264,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true, reads => false);
 BEGIN
+    PERFORM hashindex._require_lists(i);
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF role <> 'public' AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN

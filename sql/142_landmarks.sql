@@ -412,6 +412,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
 BEGIN
+    PERFORM hashindex._require_lists(i);
     IF i.tenant_column IS NULL THEN
         RAISE EXCEPTION 'index "%" has no tenants', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index with tenant set to the column of the tenants.';

@@ -332,6 +332,7 @@ DECLARE
     found_values integer;
     found bit varying;
 BEGIN
+    PERFORM hashindex._require_lists(i);
     IF cardinality(i.key_columns) > 1 THEN
         BEGIN
             found_values := json_array_length(code_of.id::json);

@@ -12,9 +12,7 @@ DECLARE
     held record := hashindex._set_sql(i, s);
     made text := format(
         ' USING %s (%s %s) WITH (%s)', s.access, held.expression, held.opclass,
-        -- A list for each 300 rows; of large tables as many as twice the root of the rows.
-        CASE s.access WHEN 'hnsw' THEN 'ef_construction = 128'
-            ELSE format('lists = %s', greatest(10, least(32768, round(least(hashindex._rows_of(base) / 300, 2 * sqrt(hashindex._rows_of(base))))))) END
+        CASE s.access WHEN 'hnsw' THEN 'ef_construction = 128' ELSE format('lists = %s', hashindex._ivfflat_lists(hashindex._rows_of(base))) END
     );
     part record;
 BEGIN

@@ -23,6 +23,7 @@ DECLARE
     kept text[] := hashindex._code_keys(i);
     done text;
 BEGIN
+    PERFORM hashindex._require_lists(i);
     IF i.access <> 'lists' THEN
         RAISE EXCEPTION 'index "%" has access path %; near-duplicates are found by lists', i.name, i.access
             USING ERRCODE = 'object_not_in_prerequisite_state',

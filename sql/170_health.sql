@@ -252,13 +252,16 @@ DECLARE
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
-    strange text[] := ARRAY(SELECT o.refusal FROM hashindex._other_owners(base, hashindex._read_columns(i)) o);
+    strange text[] := ARRAY(SELECT o.refusal FROM hashindex._other_owners(base, hashindex._read_columns(i)) o WHERE i.code_table IS NOT NULL);
     beside hashindex.index;
     log regclass;
     behind double precision;
-    whole boolean := strange = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
+    whole boolean := i.code_table IS NOT NULL AND strange = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
 BEGIN
-    IF hashindex._is_sharded(base) OR EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
+    IF i.code_table IS NULL THEN
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_set(i, coalesce(health.full, false)) h;
+        RETURN;
+    ELSIF hashindex._is_sharded(base) OR EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
         -- Other checks fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
         RETURN;

@@ -328,6 +328,13 @@ class IndexRow:
                 f"index {self.name!r} was dropped or recreated meanwhile; run the command again"
             )
 
+    def require_lists(self, instead: str) -> None:
+        """Refuse what is of codes in lists for an index that pgvector keeps."""
+        if self.set is not None:
+            raise InvalidInputError(
+                f"index {self.name!r} is kept by pgvector ({self.set}), not by lists: {instead}"
+            )
+
     def check_owner(self) -> None:
         """Refuse to read a table whose owner lacks the administrator's rights."""
         if self.refusal is not None:

@@ -337,6 +337,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             If others keep rows locked for a minute; or if the index was meanwhile dropped, made
             again, or configured otherwise while its access path was built.
         """
+        self.metadata.require_lists("PostgreSQL keeps its codes, and there is nothing to encode")
         return build.encode(
             self.row,
             batch_rows=batch_rows,
@@ -419,6 +420,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         DatabaseStateError
             If the index was dropped or recreated meanwhile.
         """
+        self.metadata.require_lists("rebuild it by REINDEX INDEX CONCURRENTLY")
         named = None if tenant is None else str(tenant)
         return build.rebalance(self.row, memory=memory, jobs=jobs, tenant=named)
 
@@ -446,6 +448,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         MissingRightsError
             If the caller does not administer the schema.
         """
+        self.metadata.require_lists("whoever may read the table may search")
         given = [self.name, role, reveal_codes]
         with translated_errors():
             # Policies of the codes may have to be made, and no session may wait for that.
@@ -461,6 +464,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         MissingRightsError
             If the caller does not administer the schema.
         """
+        self.metadata.require_lists("whoever may read the table may search")
         with translated_errors(), self.connection.transaction():
             execute(self.connection, "SELECT hashindex.revoke_reader($1, $2)", [self.name, role])
 

@@ -222,6 +222,7 @@ class Within(_Question):
 
     def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function."""
+        row.require_lists("hashindex.candidates gives its rows in the order of codes")
         vector = as_query(self.query, row.dimension)
         try:
             bits = operator.index(self.radius)

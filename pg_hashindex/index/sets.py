@@ -40,6 +40,11 @@ _FINISH: LiteralString = """
 """
 _USE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
 _FINISH_SWAP: LiteralString = "SELECT * FROM hashindex._finish_swap($1, $2, $3, $4)"
+_REBIND: LiteralString = "SELECT hashindex._rebind_set($1)"
+_LACKS: LiteralString = """
+    SELECT s.owns_relation AND hashindex._serving_relation(i, s) IS NULL, s.id
+    FROM hashindex.index i, hashindex._set_of(i.name) s WHERE i.name = $1
+"""
 _BUILDS: LiteralString = """
     SELECT p.blocks_done, p.blocks_total FROM pg_catalog.pg_stat_progress_create_index p
     WHERE p.pid = %s
@@ -164,6 +169,21 @@ def prune(connection: Connection, name: str, table: str) -> int:
         return int(_changed(connection, table, "SELECT hashindex.prune_index($1)", name))
 
 
+def repair(connection: Connection, name: str, table: str, *, memory: int) -> list[str]:
+    """Find what was renamed, and make again what is missing; return what was done."""
+    with _only_worker(connection, name, table) as work:
+        work.phase("looking at the table")
+        _give_up(connection, name)
+        with connection.transaction():
+            done = [str(one) for (one,) in execute(connection, _REBIND, [name]).fetchall()]
+        lacks, made = one_row(connection, _LACKS, [name])
+        if lacks:
+            _drop_relations(connection, name, ["used"])
+            _build(connection, name, made, table, memory, state="used")
+            done.append("made the index of pgvector's again")
+        return done
+
+
 def rename(connection: Connection, name: str, table: str, new: str) -> None:
     """Give an index another name."""
     with translated_errors(table=table), connection.transaction():
@@ -224,10 +244,17 @@ def _ready(connection: Connection, name: str) -> int | None:
 
 
 def _build(
-    connection: Connection, name: str, made: int, table: str, memory: int, jobs: int | None
+    connection: Connection,
+    name: str,
+    made: int,
+    table: str,
+    memory: int,
+    jobs: int | None = None,
+    *,
+    state: str = "building",
 ) -> None:
     """Make pgvector's index of a set, with a bar."""
-    statements = execute(connection, _BUILD, [made]).fetchall()
+    statements = execute(connection, _BUILD, [made, state]).fetchall()
     if not statements:
         return
     try:
@@ -239,7 +266,7 @@ def _build(
         except (psycopg.errors.DiskFull, psycopg.errors.InsufficientResources):
             # Parallel workers found too little shared memory: /dev/shm of a container has 64 MB.
             execute(connection, _WORKERS, ["0"])
-            _drop_relations(connection, name, ["building"])
+            _drop_relations(connection, name, [state])
             _run(connection, statements, table)
     finally:
         if not connection.closed:

@@ -17,9 +17,11 @@ from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError, TooLargeError
+from ..index import sets
 from ..index.access import catch_up, give_up_rebalance
 from ..index.build import encode
 from ..index.catalog import HasRow, IndexRow, read_row, swap_row
+from ..index.landmarks.memory import as_bytes
 from ..index.verifying import Verifier
 from . import swaps
 from .health import CodeChecks
@@ -130,6 +132,10 @@ def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired
         If another session is repairing or encoding it, or transactions kept the table in use
         for a minute.
     """
+    row = index.metadata
+    if row.set is not None:
+        done = sets.repair(row.connection, row.name, row.qualified_table, memory=as_bytes("1GB"))
+        return Repaired(row.name, tuple(done))
     return _run(index.row, None, full=full, undo=undo)
 
 
@@ -173,6 +179,7 @@ def rebind(
         raise InvalidInputError(
             f"index {index.metadata.name!r} has no tenants; leave out tenant {tenant!r}"
         )
+    index.metadata.require_lists("repair finds the names of others by itself")
     names = (table, column, as_key_columns(key_columns), tenant)
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index has now")

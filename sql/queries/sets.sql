@@ -1,9 +1,10 @@
 -- name: build
--- The statements that make pgvector's index of a set, and the kilobytes to build it in. $1: the set.
+-- The statements that make pgvector's index of a set, and the kilobytes to build it in.
+-- $1: the set; $2: its state.
 SELECT b.statement, hashindex._build_memory(i, s)
 FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name
 CROSS JOIN LATERAL hashindex._build_statements(i, s, true) WITH ORDINALITY b(statement, place)
-WHERE s.id = $1 AND s.state = 'building' AND s.owns_relation ORDER BY b.place
+WHERE s.id = $1 AND s.state = $2 AND s.owns_relation ORDER BY b.place
 
 -- name: owned
 -- The indexes of pgvector's that sets in some states have alone, and their kinds.

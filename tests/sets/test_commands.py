@@ -2,10 +2,11 @@
 
 import json
 
+import psycopg
 import pytest
 from test_sets import docs, search  # noqa: F401 (a fixture)
 
-from pg_hashindex.errors import LowerRecallError
+from pg_hashindex.errors import InvalidInputError, LowerRecallError
 from pg_hashindex.index.handle import HashIndex
 
 TABLE = {"table": "docs", "column": "embedding"}
@@ -86,3 +87,61 @@ def test_commands(connection, docs, on):  # noqa: F811
     on("index", "prune", "docs")
     on("index", "rename", "docs", "blue")
     on("index", "drop", "blue", "--yes")
+
+
+def troubles(connection, name="docs"):
+    rows = connection.execute(
+        "SELECT check_name, status FROM hashindex.health(%s, true) WHERE status <> 'ok'", [name]
+    ).fetchall()
+    return dict(rows)
+
+
+CHANGES = {
+    "a dropped index": ("DROP INDEX docs_hnsw", {"index": "warning"}),
+    "a renamed table": ("ALTER TABLE docs RENAME TO papers", {"table": "broken"}),
+    "a renamed column": ("ALTER TABLE docs RENAME embedding TO v", {"table": "broken"}),
+    "a renamed key": ("ALTER TABLE docs RENAME id TO doc_id", {"table": "broken"}),
+    "another schema": (
+        "CREATE SCHEMA other; ALTER TABLE docs SET SCHEMA other", {"table": "broken"},
+    ),
+    "a dropped function": ("DROP FUNCTION hashindex.search_docs", {"functions": "broken"}),
+    "a table that is written again": ("CLUSTER docs USING docs_pkey", {}),
+    "an index that is built again": ("REINDEX INDEX CONCURRENTLY docs_hnsw", {}),
+    "an empty table": ("TRUNCATE docs", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_are_named_and_repaired(connection, docs, on, change):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+    assert troubles(connection) == {}
+    statement, expected = CHANGES[change]
+    for one in statement.split("; "):
+        connection.execute(one.encode())
+    if change == "an empty table":
+        assert search(connection, docs[0]) == []
+        return
+    assert troubles(connection) == expected
+    if expected in ({}, {"index": "warning"}):
+        assert len(search(connection, docs[0], 50)) == 50
+    assert on("index", "check", "docs", code=1 if expected else 0).output
+    on("index", "repair", "docs")
+    assert troubles(connection) == {}
+    index = HashIndex.open(connection, "docs")
+    assert [hit.id for hit in index.search(docs[7], 1)] == [8]
+
+
+def test_what_is_of_lists_is_refused_for_sets(connection, docs):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE)
+    for call in (
+        index.encode, index.rebalance, lambda: index.grant("postgres"),
+        lambda: index.within(docs[0], 3),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match="is kept by pgvector"):
+            call()
+    for statement in (
+        "code_of('docs', '1')", "tenants('docs')", "grant_reader('docs', 'postgres')",
+        "near_duplicates('docs', 0.1, 3)",
+    ):  # fmt: skip
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="kept by pgvector"):
+            connection.execute(f"SELECT hashindex.{statement}".encode())

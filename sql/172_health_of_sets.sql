@@ -1,0 +1,148 @@
+-- Checks and repairs an index that pgvector keeps. Its searches stay right whatever is broken: they compare all rows then.
+
+-- Health of an index with a set of pgvector.
+CREATE OR REPLACE FUNCTION hashindex._health_of_set(i hashindex.index, "full" boolean)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    s hashindex.index_set := hashindex._set_of(i.name);
+    other hashindex.index_set := x FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used' LIMIT 1;
+    base regclass := hashindex._base_of(i);
+    repair text := 'pg-hashindex index repair ' || i.name;
+    used hashindex.readable_model;
+    faults text[];
+    held regclass := hashindex._oid_of(i.schema_name, s.relation);
+    rows double precision;
+    n double precision;
+    needed double precision;
+    lists integer;
+BEGIN
+    IF s.id IS NULL THEN
+        RETURN QUERY SELECT 'set', 'broken', NULL::double precision, 'its first build was cut off, or is under way', 'pg-hashindex index drop ' || i.name || '; then create it again';
+        RETURN;
+    ELSIF base IS NULL THEN
+        RETURN QUERY SELECT 'table', 'broken', NULL::double precision, format('table %I.%I is gone, or has another name: searches fail', i.schema_name, i.table_name), repair;
+        RETURN;
+    END IF;
+    faults := ARRAY(
+        SELECT format('%s has no column "%s"', base, c.name) FROM unnest(hashindex._read_columns(i)) c(name)
+        WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = c.name AND NOT a.attisdropped)
+    );
+    RETURN QUERY SELECT 'table', CASE WHEN faults = '{}' THEN 'ok' ELSE 'broken' END, cardinality(faults)::double precision,
+        CASE WHEN faults = '{}' THEN 'table, column and key are there' ELSE array_to_string(faults, '; ') || ': searches fail' END, CASE WHEN faults <> '{}' THEN repair END;
+    IF faults <> '{}' THEN
+        RETURN;
+    END IF;
+    n := hashindex._dimension_of(base, s.column_name);
+    RETURN QUERY SELECT 'dimension', CASE WHEN n = s.dimension THEN 'ok' ELSE 'broken' END, n,
+        CASE WHEN n = s.dimension THEN format('%s, as the set has', n) ELSE format('vectors of %s have %s dimensions, and the set %s: searches fail', base, n, s.dimension) END,
+        CASE WHEN n <> s.dimension THEN format('put them into a column of their own, and run: pg-hashindex index swap %s --column COLUMN --model MODEL', i.name) END;
+    faults := ARRAY(SELECT format('%s hashindex.%s %s', f.kind, f.name, f.fault) FROM hashindex._object_faults(i, '{function}') f);
+    RETURN QUERY SELECT 'functions', CASE WHEN faults = '{}' THEN 'ok' ELSE 'broken' END, cardinality(faults)::double precision,
+        CASE WHEN faults = '{}' THEN 'all there' ELSE array_to_string(faults, '; ') END, CASE WHEN faults <> '{}' THEN repair END;
+    IF s.access IS NOT NULL THEN
+        RETURN QUERY SELECT 'index', CASE WHEN f.fault IS NULL THEN 'ok' ELSE 'warning' END, NULL::double precision,
+            coalesce(f.fault || ': searches rank all rows, right and slow', format('%I serves the set', s.relation)), CASE WHEN f.fault IS NOT NULL THEN repair END
+        FROM (SELECT CASE
+            WHEN held IS NULL THEN format('index %I.%I is gone', i.schema_name, s.relation)
+            WHEN NOT (SELECT x.indisvalid FROM pg_index x WHERE x.indexrelid = held) THEN format('index %s is INVALID', held)
+            WHEN hashindex._serving_relation(i, s) IS DISTINCT FROM s.relation THEN format('index %s is not of the set %s any more', held, hashindex._set_text(s))
+        END) f(fault);
+    END IF;
+    rows := hashindex._rows_of(base);
+    SELECT sum(t.n_dead_tup) / nullif(sum(t.n_live_tup + t.n_dead_tup), 0) INTO n FROM pg_stat_all_tables t
+    WHERE t.relid = base OR t.relid IN (SELECT p.relid FROM pg_partition_tree(base) p);
+    RETURN QUERY SELECT 'dead_rows', CASE WHEN n > 0.2 THEN 'warning' ELSE 'ok' END, n, format('%s %% of the rows are dead', round(100 * coalesce(n, 0))),
+        CASE WHEN n > 0.2 THEN format('VACUUM %s', base) END;
+    IF held IS NOT NULL AND s.access IS NOT NULL THEN
+        n := hashindex._relation_bytes(i, s);
+        needed := hashindex._set_bytes(s, (SELECT m.n_bits FROM hashindex.model m WHERE m.id = s.model_id), rows);
+        RETURN QUERY SELECT 'size', CASE WHEN n > 2 * needed + 8e6 THEN 'warning' ELSE 'ok' END, n / greatest(needed, 8e6),
+            format('%s MB, and %s would do', round((n / 1e6)::numeric, 1), round((needed / 1e6)::numeric, 1)),
+            CASE WHEN n > 2 * needed + 8e6 THEN format('REINDEX INDEX CONCURRENTLY %s', held) END;
+        lists := substring(array_to_string(c.reloptions, ',') FROM 'lists=([0-9]+)') FROM pg_class c WHERE c.oid = held;
+        needed := hashindex._ivfflat_lists(rows);
+        IF s.access = 'ivfflat' AND lists IS NOT NULL THEN
+            RETURN QUERY SELECT 'lists', CASE WHEN needed > 4 * lists THEN 'warning' ELSE 'ok' END, lists::double precision,
+                format('%s lists of %s rows', lists, round(rows / lists)),
+                CASE WHEN needed > 4 * lists THEN format('ALTER INDEX %s SET (lists = %s); REINDEX INDEX CONCURRENTLY %s', held, needed, held) END;
+        END IF;
+    END IF;
+    IF s.code_column IS NOT NULL AND NOT s.stores THEN
+        EXECUTE format('SELECT count(*) FROM %s b WHERE b.%I IS NOT NULL AND b.%I IS NULL', base, s.column_name, s.code_column) INTO n;
+        RETURN QUERY SELECT 'unfilled', CASE WHEN n = 0 THEN 'ok' ELSE 'broken' END, n,
+            CASE WHEN n = 0 THEN 'each vector has a code' ELSE format('%s rows have a vector and no code: searches do not find them', n) END,
+            CASE WHEN n > 0 THEN format('fill column %I; to have it refused: ALTER TABLE %s ADD CHECK (%I IS NULL OR %I IS NOT NULL) NOT VALID', s.code_column, base, s.column_name, s.code_column) END;
+    END IF;
+    IF "full" AND i.metric = 'cosine' THEN
+        EXECUTE format('SELECT count(*) FROM %s b WHERE {ext}.vector_norm(b.%I::{ext}.vector) = 0', base, s.column_name) INTO n;
+        RETURN QUERY SELECT 'zero_vectors', 'ok', n, format('%s rows have vectors of zeros, which are near to nothing by cosine', n), NULL::text;
+    END IF;
+    IF other.id IS NOT NULL THEN
+        RETURN QUERY SELECT 'other_set', CASE WHEN other.state = 'former' OR hashindex._is_at_work('swap', i.name) THEN 'ok' ELSE 'warning' END, NULL::double precision,
+            format('beside it is a set in state %s: %s', other.state, hashindex._set_text(other)),
+            CASE other.state WHEN 'former' THEN format('return to it: pg-hashindex index rollback %s; or drop it: pg-hashindex index prune %s', i.name, i.name)
+                WHEN 'ready' THEN format('take it: pg-hashindex index swap %s --force; or drop it: pg-hashindex index prune %s', i.name, i.name)
+                ELSE 'pg-hashindex index prune ' || i.name END;
+    END IF;
+END
+$$;
+
+-- Lists of an IVFFlat index of so many rows: one for each 300 rows; of large tables as many as twice the root of the rows.
+CREATE OR REPLACE FUNCTION hashindex._ivfflat_lists(rows double precision) RETURNS integer
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN greatest(10, least(32768, round(least(rows / 300, 2 * sqrt(rows)))));
+
+-- Finds the table, the columns and the index of a set again after renamings, by the index of pgvector's; makes the search function again.
+-- Returns what was done.
+CREATE OR REPLACE FUNCTION hashindex._rebind_set(name text) RETURNS SETOF text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(name, administers => true);
+    s hashindex.index_set := hashindex._used_set(i);
+    moved record;
+BEGIN
+    SELECT n.nspname, c.relname, c.oid INTO moved FROM pg_class r JOIN pg_index x ON x.indexrelid = r.oid JOIN pg_class c ON c.oid = x.indrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_am a ON a.oid = r.relam
+    WHERE r.relname = s.relation AND a.amname = s.access ORDER BY n.nspname = i.schema_name DESC, c.relname = i.table_name DESC LIMIT 1;
+    IF hashindex._base_of(i) IS NULL AND moved.oid IS NOT NULL THEN
+        UPDATE hashindex.index x SET (schema_name, table_name) = (moved.nspname, moved.relname) WHERE x.name = i.name RETURNING x.* INTO i;
+        RETURN NEXT format('the table is %s now', moved.oid::regclass);
+    ELSIF hashindex._base_of(i) IS NULL THEN
+        RAISE EXCEPTION 'table %.% of index "%" is gone', i.schema_name, i.table_name, i.name
+            USING ERRCODE = 'undefined_table', HINT = format('Drop the index: pg-hashindex index drop %s', i.name);
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = s.column_name AND NOT a.attisdropped) THEN
+        SELECT a.attname INTO moved FROM pg_depend d JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+        WHERE d.classid = 'pg_class'::regclass AND d.objid = hashindex._oid_of(i.schema_name, s.relation) AND d.refobjid = hashindex._base_of(i)
+          AND a.atttypid IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype) LIMIT 1;
+        IF moved.attname IS NULL THEN
+            RAISE EXCEPTION 'column "%" of index "%" is gone', s.column_name, i.name
+                USING ERRCODE = 'undefined_column', HINT = format('Drop the index: pg-hashindex index drop %s', i.name);
+        END IF;
+        UPDATE hashindex.index x SET column_name = moved.attname WHERE x.name = i.name RETURNING x.* INTO i;
+        UPDATE hashindex.index_set x SET column_name = moved.attname WHERE x.id = s.id RETURNING x.* INTO s;
+        RETURN NEXT format('the column is "%s" now', moved.attname);
+    END IF;
+    IF EXISTS (
+        SELECT FROM unnest(i.key_columns) k(name)
+        WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = k.name AND NOT a.attisdropped)
+    ) THEN
+        UPDATE hashindex.index x SET (key_columns, key_types) = (SELECT k.key_columns, k.key_types FROM hashindex._find_key(hashindex._base_of(i), NULL) k)
+        WHERE x.name = i.name RETURNING x.* INTO i;
+        RETURN NEXT format('the key is %s now', hashindex._named(i.key_columns));
+    END IF;
+    IF s.access IS NOT NULL AND hashindex._serving_relation(i, s) <> s.relation THEN
+        UPDATE hashindex.index_set x SET (relation, owns_relation) = (hashindex._serving_relation(i, s), false) WHERE x.id = s.id RETURNING x.* INTO s;
+        RETURN NEXT format('index %I serves the set', s.relation);
+    END IF;
+    IF EXISTS (SELECT FROM hashindex._object_faults(i, '{function}')) THEN
+        RETURN NEXT 'made the search function again';
+    END IF;
+    PERFORM hashindex._create_search(i);
+END
+$$;
