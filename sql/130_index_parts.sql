@@ -27,14 +27,14 @@ BEGIN
 END
 $$;
 
--- Refuses an index that pgvector keeps, for what is of codes in lists.
+-- Refuses an index that pgvector keeps, for work on lists.
 CREATE OR REPLACE FUNCTION hashindex._require_lists(i hashindex.index) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     IF i.code_table IS NULL THEN
-        RAISE EXCEPTION 'index "%" is kept by pgvector, and this is of codes in lists', i.name
+        RAISE EXCEPTION 'index "%" is kept by pgvector, and this needs lists', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index of another name with access lists.';
     END IF;
 END

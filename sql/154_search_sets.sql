@@ -27,6 +27,9 @@ DECLARE
     ids text[] := '{}';
     distances double precision[] := '{}';
 BEGIN
+    IF s.id IS NULL THEN
+        PERFORM hashindex._used_set(i);
+    END IF;
     -- Both take as long at sqrt(400 N) of N rows, 5,000 of 60,000 (measured).
     IF expected > sqrt(400 * rows) AND s.relation IS NOT NULL THEN
         EXECUTE format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query) INTO ranked USING query;

@@ -237,7 +237,8 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
+-- Health of an index that is kept by lists.
+CREATE OR REPLACE FUNCTION hashindex._health_of_lists(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
 SET search_path FROM CURRENT
@@ -247,21 +248,17 @@ SET standard_conforming_strings = on
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(index_name, reads => false);
     repair text := 'pg-hashindex index repair ' || i.name;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
-    strange text[] := ARRAY(SELECT o.refusal FROM hashindex._other_owners(base, hashindex._read_columns(i)) o WHERE i.code_table IS NOT NULL);
+    strange text[] := ARRAY(SELECT o.refusal FROM hashindex._other_owners(base, hashindex._read_columns(i)) o);
     beside hashindex.index;
     log regclass;
     behind double precision;
-    whole boolean := i.code_table IS NOT NULL AND strange = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
+    whole boolean := strange = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
 BEGIN
-    IF i.code_table IS NULL THEN
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_set(i, coalesce(health.full, false)) h;
-        RETURN;
-    ELSIF hashindex._is_sharded(base) OR EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
+    IF hashindex._is_sharded(base) OR EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
         -- Other checks fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
         RETURN;
@@ -356,7 +353,23 @@ BEGIN
         ) s;
     END LOOP;
     IF whole THEN
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, coalesce(health.full, false)) h;
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, "full") h;
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(index_name, reads => false);
+BEGIN
+    IF i.code_table IS NULL THEN
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_set(i, coalesce(health.full, false)) h;
+    ELSE
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_lists(i, coalesce(health.full, false)) h;
     END IF;
 END
 $$;

@@ -90,7 +90,7 @@ BEGIN
 END
 $$;
 
--- Lists of an IVFFlat index of so many rows: one for each 300 rows; of large tables as many as twice the root of the rows.
+-- Lists of an IVFFlat index: one for each 300 rows; of large tables as many as twice the root of the rows.
 CREATE OR REPLACE FUNCTION hashindex._ivfflat_lists(rows double precision) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN greatest(10, least(32768, round(least(rows / 300, 2 * sqrt(rows)))));

@@ -182,7 +182,7 @@ def test_from_installation_to_answers(wheel, tmp_path, empty_url):
         names = {"PGHOST": "host", "PGPORT": "port", "PGUSER": "user", "PGDATABASE": "dbname"}
         done = subprocess.run(
             [program / "pg-hashindex", "quickstart", "--table", "texts", "--column", "v",
-             "--as", "index", "--yes"],
+             "--access", "lists", "--yes"],
             env={name: str(parts[part]) for name, part in names.items()},
             cwd=tmp_path,
             capture_output=True,

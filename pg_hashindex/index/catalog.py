@@ -329,7 +329,7 @@ class IndexRow:
             )
 
     def require_lists(self, instead: str) -> None:
-        """Refuse what is of codes in lists for an index that pgvector keeps."""
+        """Refuse an index that pgvector keeps, for work on lists."""
         if self.set is not None:
             raise InvalidInputError(
                 f"index {self.name!r} is kept by pgvector ({self.set}), not by lists: {instead}"
@@ -362,7 +362,12 @@ class IndexRow:
             raise
 
     def has_usual_counts(self) -> bool:
-        """Return whether searches keep the candidates and effort that a new index would have."""
+        """Return whether searches keep the candidates and effort that a new index would have.
+
+        Those of a set that pgvector keeps were measured when it was built.
+        """
+        if self.set is not None:
+            return True
         usual = (
             "SELECT i.candidates = hashindex._usual_candidates(i, m) "
             "AND coalesce(i.effort, 80) = 80 FROM hashindex.index i "

@@ -22,8 +22,8 @@ from .measuring import Measured
 from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
 from .systems import Signs, VectorColumn
 
-#: Quickstart makes a function of a model in pgvector's HNSW, or an index of pg_hashindex.
-Kind = Literal["function", "index"]
+#: Quickstart makes an index of codes in pgvector's HNSW, or in lists.
+Kind = Literal["hnsw", "lists"]
 
 #: The method of functions, which cost a few microseconds.
 GRAPH_METHOD = "thermometer"
@@ -181,7 +181,7 @@ def _codes(found: Diagnosis, why: str) -> Advice:
     return Advice(
         "function",
         f"Take a learned code in an HNSW, about {megabytes(size)}, since {why}: {_holds(graph)}.",
-        _quickstart(found, " --as function"),
+        _quickstart(found, " --access hnsw"),
     )
 
 
@@ -199,7 +199,7 @@ def _index(found: Diagnosis, why: str) -> Advice:
         "index",
         f"Take an index of pg_hashindex, about {megabytes(expected_bytes(table.rows))}, since {why}"
         f"{held}.",
-        _quickstart(found, " --as index"),
+        _quickstart(found, " --access lists"),
     )
 
 
@@ -369,7 +369,7 @@ def _toast(found: Diagnosis) -> Iterator[Advice]:
 def _quickstart(found: Diagnosis, options: str) -> tuple[str, ...]:
     """Return the command that makes codes of a kind."""
     table = found.table
-    if table.primary_key is None and table.other_key is not None and "index" in options:
+    if table.primary_key is None and table.other_key is not None:
         options += f" --id {shlex.quote(','.join(table.other_key))}"
     metric = found.metric
     if metric in OPERATORS and metric != usual_metric(index.metric for index in found.indexes):
@@ -384,20 +384,20 @@ def _quickstart(found: Diagnosis, options: str) -> tuple[str, ...]:
 def choose(
     found: Diagnosis, bits: int, model: StoredModel | None, asked: Iterable[str]
 ) -> tuple[Kind, str]:
-    """Return what to make, and why: the function unless something speaks for an index.
+    """Return which access to take, and why: HNSW unless something speaks for lists.
 
-    ``bits`` are those of the function's codes, ``model`` is what an earlier run has left, and
-    ``asked`` are the options that only an index has.
+    ``bits`` are those of a code in HNSW, ``model`` is what an earlier run has left, and ``asked``
+    are the options that call for lists.
     """
     if (option := next(iter(asked), None)) is not None:
-        return "index", f"{option} is what it is for"
+        return "lists", f"{option} is what it is for"
     if found.table.takes_function_only:
-        return "function", f"pgvector's index serves a {found.table.kind}"
+        return "hnsw", f"pgvector's index serves a {found.table.kind}"
     if (why := against_graph(found, bits)) is not None:
-        return "index", why
-    if model is not None and kind_of(model.method) == "index":
-        return "index", f"its model {model.name}:{model.version} is there"
-    return "function", (
+        return "lists", why
+    if model is not None and kind_of(model.method) == "lists":
+        return "lists", f"its model {model.name}:{model.version} is there"
+    return "hnsw", (
         "it needs nothing but pgvector, and its graph of about "
         f"{megabytes(hnsw_bytes(found.table.rows, 'bit', bits))} fits in memory"
     )
@@ -405,7 +405,7 @@ def choose(
 
 def kind_of(method: str) -> Kind:
     """Return what a method's models are made for."""
-    return "function" if method == GRAPH_METHOD else "index"
+    return "hnsw" if method == GRAPH_METHOD else "lists"
 
 
 def fewer_by_lists(graph: CodeFit, lists: CodeFit | None) -> str | None:

@@ -125,7 +125,7 @@ class TableFacts:
         if self.takes_function_only:
             return (
                 f"{self.name} is a {self.kind}, and an index keeps the codes of one plain table: "
-                "index a function of a model with pgvector, as quickstart --as function does"
+                "have pgvector keep it, as quickstart --access hnsw does"
             )
         if self.primary_key is None and self.other_key is None:
             return (

@@ -1,24 +1,17 @@
 """The decisions of ``pg-hashindex quickstart``: what is refused, what is there, what comes next."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from threading import Event, Thread
+from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
 
-import psycopg
 from psycopg import sql
 
-from ..db.connection import EXTENSION, Connection
-from ..db.progress import Progress
+from ..db.connection import Connection
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..db.table_source import find_relation
 from ..errors import (
     DatabaseStateError,
-    HashIndexError,
-    InUseError,
     InvalidInputError,
     MissingRightsError,
     MissingSchemaError,
@@ -27,40 +20,20 @@ from ..errors import (
 from ..index.catalog import default_index_name
 from ..index.handle import HashIndex
 from ..index.options import OPTIONS, same_option
-from ..models import functions, store
+from ..models import store
 from ..models.model import Metric
 from ..models.store import StoredModel
 from ..training import METHOD, default_bits, hasher_for
 from ..training.sampling import sample_rows, sample_table
 from . import advice, sizes
 from .code_fits import try_code
-from .doctor_catalog import indexes_of
-from .doctor_findings import Diagnosis, VectorIndex
-from .systems import GRAPH, Code, of_model
+from .doctor_findings import Diagnosis
 
-# Seconds between two looks at the build of a graph.
-_LOOK_SECONDS = 0.5
 _READ_ONLY: LiteralString = (
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
 )
 
 _RIGHTS = query("quickstart.rights")
-
-_BUILDS: LiteralString = """
-    SELECT p.pid, p.blocks_done, p.blocks_total FROM pg_catalog.pg_stat_progress_create_index p
-    WHERE p.pid = $1::integer OR p.index_relid = pg_catalog.to_regclass($2)::oid
-"""
-
-_CALLS = query("quickstart.calls")
-
-_MEMORY: LiteralString = """
-    SELECT pg_catalog.set_config('maintenance_work_mem', $1::bigint / 1024 || 'kB', false)
-    WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem')) < $1::bigint
-"""
-
-_WORKERS: LiteralString = """
-    SELECT pg_catalog.set_config('max_parallel_maintenance_workers', $1, false)
-"""
 
 _QUOTED: LiteralString = "SELECT pg_catalog.quote_ident(n) FROM pg_catalog.unnest($1::text[]) n"
 
@@ -106,13 +79,14 @@ def refuse_rights(
             f"role {role} may not make schema hashindex; the owner of the database grants that "
             f"with: GRANT CREATE ON DATABASE {database} TO {role}"
         )
-    if kind == "function":
+    if kind == "hnsw":
         if owner is not None:
-            instead = "" if found.table.takes_function_only else ", or give --as index"
+            instead = "" if found.table.takes_function_only else ", or give --access lists"
             raise MissingRightsError(
                 f"role {role} may not make an index of {table}, only its owner: GRANT {owner} TO "
                 f"{role}{instead}"
             )
+        _refuse_keyless(found, key)
         return
     if found.table.without_codes is not None:
         raise InvalidInputError(found.table.without_codes)
@@ -121,6 +95,11 @@ def refuse_rights(
             f"role {administrator} may not keep an index of {table}; its owner grants that with: "
             f"GRANT {missing} ON {table} TO {administrator}"
         )
+    _refuse_keyless(found, key)
+
+
+def _refuse_keyless(found: Diagnosis, key: Sequence[str] | None) -> None:
+    table = found.table.name
     if found.table.primary_key is None and key is None:
         raise InvalidInputError(
             f"{table} has no primary key: give --id {','.join(found.table.other_key or ())}, or "
@@ -163,6 +142,8 @@ def find_index(connection: Connection, found: Diagnosis, name: str) -> HashIndex
 
 def is_complete(index: HashIndex) -> bool:
     """Return whether all rows have codes, and the access path is built."""
+    if index.set is not None:
+        return bool(index.encoded)
     return index.building is None and not index.waiting()
 
 
@@ -183,14 +164,12 @@ def plan(
     """Say what will be done; ``current`` is whether the schema is up to date."""
     table = found.table
     steps = [] if current else ["install schema hashindex, or bring it up to this release"]
-    if kind == "function":
+    if kind == "hnsw":
         n = graph_bits(table.dimension)
         size = sizes.megabytes(sizes.hnsw_bytes(table.rows, "bit", n))
-        how = "; writers of the table wait meanwhile" if table.kind == "partitioned table" else ""
         steps += [
             f"train model {name}: {advice.GRAPH_METHOD}, {n} bits, distance {distance}",
-            f"make its function, and an HNSW index of {table.name} over the codes, about {size}"
-            + how,
+            f"create index {name}: an HNSW index of {table.name} over the codes, about {size}",
         ]
     else:
         hasher = hasher_for()
@@ -239,122 +218,38 @@ def metric_of(model: StoredModel, asked: Metric | None) -> Metric:
 
 
 def train_model(
+    connection: Connection, found: Diagnosis, name: str, metric: Metric, kind: advice.Kind
+) -> StoredModel:
+    """Train a model on rows of the table, and save it."""
+    table, method = found.table, advice.GRAPH_METHOD if kind == "hnsw" else METHOD
+    X = sample_table(
+        connection, table.name, table.column, rows=sample_rows(method), metric=metric
+    ).X
+    model, _ = try_code(X, method, metric, name=name)
+    saved = store.save(connection, model)
+    return store.describe(connection, f"{saved.name}:{saved.version}")
+
+
+def make_index(
     connection: Connection,
     found: Diagnosis,
     name: str,
-    metric: Metric,
-    kind: advice.Kind,
-    *,
-    key: Sequence[str] | None = None,
-    decided: bool = True,
-) -> tuple[StoredModel, str | None]:
-    """Train a model on rows of the table, and save it.
-
-    Unless it is ``decided`` what is made, the model of an index is taken if that of the function
-    needs many candidates on the sample, and more than it. Returns why, then.
-    """
-    table, why = found.table, None
-    rows = sample_rows(METHOD)
-    X = sample_table(connection, table.name, table.column, rows=rows, metric=metric).X
-    model, fit = try_code(
-        X, advice.GRAPH_METHOD if kind == "function" else METHOD, metric, name=name
-    )
-    if (
-        kind == "function"
-        and not decided
-        and fit is not None
-        and fit.candidates > advice.MOST_CANDIDATES
-    ):
-        other, better = try_code(X, METHOD, metric, name=name)
-        why = advice.fewer_by_lists(fit, better) if _takes(connection, found, key) else None
-        if why is not None:
-            model = other
-    saved = store.save(connection, model)
-    return store.describe(connection, f"{saved.name}:{saved.version}"), why
-
-
-def _takes(connection: Connection, found: Diagnosis, key: Sequence[str] | None) -> bool:
-    """Return whether the table can have an index of pg_hashindex."""
-    try:
-        refuse_rights(connection, found, key, "index")
-    except HashIndexError:
-        return False
-    return True
-
-
-def find_graph(connection: Connection, found: Diagnosis, model: StoredModel) -> VectorIndex | None:
-    """Find pgvector's index over the codes of a model's function."""
-    _, function = functions.code_function(f"{model.name}:{model.version}")
-    for index in indexes_of(connection, found.table.name, found.table.column):
-        with translated_errors():
-            if one_row(connection, _CALLS, [index.name, function])[0]:
-                return index
-    return None
-
-
-def make_graph(
-    connection: Connection,
-    watcher: Connection,
-    found: Diagnosis,
     model: StoredModel,
+    options: dict[str, Any],
+    kind: advice.Kind,
     memory: int,
-    jobs: int | None = None,
-) -> tuple[Code, VectorIndex]:
-    """Make the functions of a model, and an index over its codes, unless they are there.
-
-    ``watcher`` is a second connection, which sees how far the build is; ``memory`` bytes are
-    taken for it, and ``jobs`` processes of the server if that is given.
-    """
-    made = functions.create(connection, f"{model.name}:{model.version}")
-    system = of_model(connection, made, found.table.name, found.table.column)
-    index = find_graph(connection, found, model)
-    if index is not None and not index.valid:
-        with translated_errors():
-            builder = execute(connection, _BUILDS, [None, index.name]).fetchone()
-            if builder is not None:
-                raise InUseError(f"process {builder[0]} is building index {index.name}: wait")
-            # CREATE INDEX CONCURRENTLY leaves it behind where it is cut off.
-            statement = sql.SQL("DROP INDEX CONCURRENTLY {}").format(sql.SQL(index.name))
-            connection.execute(statement)
-        index = None
-    if index is None:
-        bits = sizes.hnsw_bytes(found.table.rows, "bit", model.n_bits)
-        (schema,) = one_row(connection, EXTENSION)[:1]
-        qualified = replace(system, of=replace(system.of, schema=schema))
-        with translated_errors(table=found.table.name):
-            execute(connection, _MEMORY, [min(memory, int(1.2 * bits))])
-            if jobs is not None:
-                execute(connection, _WORKERS, [str(jobs - 1)])
-            for one in qualified.create(options=GRAPH, concurrently=True):
-                with _watched(connection, watcher, found.table.name):
-                    connection.execute(one)
-            connection.execute("RESET maintenance_work_mem; RESET max_parallel_maintenance_workers")
-        index = find_graph(connection, found, model)
-    assert index is not None  # noqa: S101
-    return system, index
-
-
-@contextmanager
-def _watched(connection: Connection, watcher: Connection, table: str) -> Iterator[None]:
-    """Show how far the index build of a connection is, as another one sees it."""
-    pid, ended = connection.info.backend_pid, Event()
-    with Progress(f"indexing {table}", unit="block") as bar:
-
-        def watch() -> None:
-            while not ended.wait(_LOOK_SECONDS):
-                with suppress(psycopg.Error):
-                    row = execute(watcher, _BUILDS, [pid, None]).fetchone()
-                    if row is not None and row[2]:
-                        bar.total = row[2]
-                        bar.update(max(row[1] - bar.n, 0))
-
-        watching = Thread(target=watch, daemon=True)
-        watching.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watching.join()
+    jobs: int | None,
+) -> HashIndex:
+    """Make the index, of the codes of a model; `HashIndex.encode` fills lists."""
+    named: dict[str, Any] = {
+        "table": found.table.name,
+        "column": found.table.column,
+        "model": f"{model.name}:{model.version}",
+        **options,
+    }
+    if kind == "lists":
+        return HashIndex.create_lists(connection, name, **named)
+    return HashIndex.create(connection, name, access="hnsw", memory=memory, jobs=jobs, **named)
 
 
 def searches(index: HashIndex, found: Diagnosis) -> list[str]:

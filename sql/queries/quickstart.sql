@@ -14,12 +14,3 @@ FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
 JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole::oid)
 WHERE c.oid = $1::regclass::oid
-
--- name: calls
--- Whether index $1 is over an expression that calls function $2 of schema hashindex: it depends on it.
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_proc p ON p.oid = d.refobjid
-    WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = $1::text::regclass
-      AND d.refclassid = 'pg_catalog.pg_proc'::regclass
-      AND p.pronamespace = pg_catalog.to_regnamespace('hashindex')::oid AND p.proname = $2
-)

@@ -528,7 +528,7 @@ def test_larger_than_memory(on_bare, bare, docs, monkeypatch):
     assert re.search(
         r"since docs_hnsw takes [\d.]+ MB, more than effective_cache_size \(64kB\): ", sentence
     )
-    assert command == "  pg-hashindex quickstart --table docs --column v --as index"
+    assert command == "  pg-hashindex quickstart --table docs --column v --access lists"
     # A fast exact search needs no index.
     monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", 1000)
     *_, sentence = on_bare("doctor", "docs", "v").stdout.splitlines()
@@ -557,7 +557,8 @@ def test_the_simplest_code_is_advised_and_its_commands_work(bare, docs, kind, fi
     assert decision.kind == kind
     assert "n exact search of 600 rows takes 99 ms" in decision.text
     assert decision.text.count(". ") == 0
-    quickstart = f"pg-hashindex quickstart --table docs --column v --as {kind}"
+    access = {"function": "hnsw", "index": "lists"}.get(kind)
+    quickstart = f"pg-hashindex quickstart --table docs --column v --access {access}"
     if kind != "signs":
         assert decision.commands == ((quickstart,) if fits else ())
         return
@@ -740,4 +741,4 @@ def test_tables_that_quickstart_refuses(on_bare, bare, docs):
         refused = on_bare("quickstart", "--table", table, "--column", "v", "--yes", code=3).stderr
         assert why in refused
     said = on_bare("doctor", "keyed", "v").stdout
-    assert "pg-hashindex quickstart --table keyed --column v --as index --id a,b\n" in said
+    assert "pg-hashindex quickstart --table keyed --column v --access lists --id a,b\n" in said

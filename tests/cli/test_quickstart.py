@@ -15,7 +15,6 @@ from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import advice, tuning
-from pg_hashindex.quality import quickstart as steps
 from pg_hashindex.quality.measuring import Measured, Measuring
 from pg_hashindex.training import train
 
@@ -102,7 +101,7 @@ def recall(connection):
 
 def test_from_nothing(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 100)
-    result = start("--as", "index", "--yes")
+    result = start("--access", "lists", "--yes")
     assert "installed schema hashindex" in result.stderr
     assert f"training model {NAME}" in result.stderr
     index = HashIndex.open(bare, NAME)
@@ -123,14 +122,14 @@ def test_from_nothing(start, bare, monkeypatch):
 
 def test_undone(start, bare, run, empty_url):
     before = snapshot(bare)
-    printed = start("--as", "index", "--yes").stdout
+    printed = start("--access", "lists", "--yes").stdout
     for line in re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", printed, re.MULTILINE):
         run(*line.split(), "--database-url", empty_url)
     assert snapshot(bare) == before
 
 
 def test_twice(start, bare):
-    start("--as", "index", "--yes")
+    start("--access", "lists", "--yes")
     before = snapshot(bare)
     # No question: there is nothing to do, though it would be HNSW's table.
     again = start()
@@ -141,100 +140,67 @@ def test_twice(start, bare):
 
 def test_asks_before_it_changes_anything(start, bare):
     before = snapshot(bare)
-    result = start("--as", "index", code=1)  # without a terminal
+    result = start("--access", "lists", code=1)  # without a terminal
     assert "1. install schema hashindex" in result.stderr
     assert "2. train model docs_v: itq, 96 bits, distance cosine" in result.stderr
     assert "Continue? [y/N]" in result.stderr
     assert "distance cosine (assumed; --metric sets it)\n" in result.stderr
-    assert "assumed" not in start("--as", "index", "--metric", "cosine", code=1).stderr
+    assert "assumed" not in start("--access", "lists", "--metric", "cosine", code=1).stderr
     assert snapshot(bare) == before
-
-
-def graph_of(connection):
-    """Return the vector index over codes that there is."""
-    return connection.execute(
-        "SELECT x.indexrelid::regclass::text, x.indisvalid FROM pg_index x "
-        "WHERE pg_get_indexdef(x.indexrelid) LIKE '%code\\_docs\\_v%'"
-    ).fetchone()
-
-
-def nearest(connection, printed, vector, kind="vector"):
-    """Run the printed query, and return its plan and its answers."""
-    setting, query = re.search(
-        r"^  (SET .*?;)\n(.*?);$", printed, re.MULTILINE | re.DOTALL
-    ).groups()
-    connection.execute(setting.encode())
-    connection.execute(f"PREPARE nearest({kind}) AS {query}".encode())
-    execute = sql.SQL("EXECUTE nearest({})").format(sql.Literal(vector))
-    plan = connection.execute(sql.SQL("EXPLAIN ") + execute).fetchall()
-    return "\n".join(line for (line,) in plan), connection.execute(execute).fetchall()
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
-def test_a_function_in_pgvectors_index(start, bare, metric):
-    """The default; the printed query uses the index, and the printed lines undo all of it."""
+def test_codes_in_pgvectors_index(start, bare, metric):
+    """The default; the printed statements search, and the printed lines undo all of it."""
     before = snapshot(bare)
     asked = start("--metric", metric, code=1).stderr
-    assert "making a function in pgvector's HNSW: it needs nothing but pgvector" in asked
+    assert "making an index by codes in pgvector's HNSW: it needs nothing but pgvector" in asked
     assert f"train model docs_v: thermometer, 96 bits, distance {metric}\n" in asked
     assert snapshot(bare) == before
     made = start("--metric", metric, "--yes")
-    name, valid = graph_of(bare)
-    assert valid
-    (vector,) = bare.execute("SELECT v::text FROM docs WHERE id = 7").fetchone()
-    bare.execute("SET enable_seqscan = off")
-    plan, answers = nearest(bare, made.stdout, vector)
-    assert f"Index Scan using {name}" in plan
-    exact = bare.execute(
-        sql.SQL("SELECT id FROM docs ORDER BY v {} {} LIMIT 10").format(
-            sql.SQL({"cosine": "<=>", "l2": "<->", "ip": "<#>"}[metric]), sql.Literal(vector)
-        )
-    ).fetchall()
-    assert len({answer[:1] for answer in answers} & {*exact}) >= 8
+    index = HashIndex.open(bare, NAME)
+    assert index.set == "codes of docs_v:1 in hnsw"
+    assert recall(bare) >= 0.9
+    statements = re.findall(r"^  (SELECT .*?;)$", made.stdout, re.MULTILINE | re.DOTALL)
+    assert len(statements) == 2
+    for statement in statements:
+        assert len(bare.execute(statement.encode()).fetchall()) == 10
     there = snapshot(bare)
     again = start("--metric", metric)
-    assert f"index {name} is up to date" in again.stderr
+    assert f"index {NAME} is up to date" in again.stderr
     assert "Continue?" not in again.stderr
     assert snapshot(bare) == there
     other = "l2" if metric != "l2" else "ip"
     assert f"with --metric {metric}: give" in start("--metric", other, code=3).stderr
 
 
-def test_a_function_is_undone(start, bare, run, empty_url):
+def test_codes_in_pgvectors_index_are_undone(start, bare, run, empty_url):
     before = snapshot(bare)
     printed = start("--yes").stdout
-    bare.execute(re.search(r"DROP INDEX CONCURRENTLY \S+;", printed)[0].encode())
     for line in re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", printed, re.MULTILINE):
         run(*line.split(), "--database-url", empty_url)
     assert snapshot(bare) == before
 
 
-@pytest.mark.parametrize("when", ["before", "invalid"])
-def test_a_function_that_was_cut_off(start, bare, monkeypatch, when):
-    """The same command ends it: an index that CONCURRENTLY left behind is made again."""
-    made = steps.make_graph
+def test_a_build_that_was_cut_off(start, bare, monkeypatch):
+    """The same command ends it, by the model that is there."""
 
-    def cut(*arguments):
-        if when == "invalid":
-            made(*arguments)
-            name = sql.Literal(graph_of(bare)[0])
-            cut_off = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = {}::regclass"
-            bare.execute(sql.SQL(cut_off).format(name))
+    def cut(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "make_graph", cut)
+        patch.setattr("pg_hashindex.index.sets._run", cut)
         start("--yes", code=None)
     (model,) = store.list_models(bare)
     start("--yes")
-    assert graph_of(bare)[1]
     assert [one.checksum for one in store.list_models(bare)] == [model.checksum]
+    assert HashIndex.open(bare, NAME).encoded
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--as", "index"], "--as says so"),
+        (["--access", "lists"], "--access says so"),
         (["--writes"], "--writes is what it is for"),
         (["--tenant", "part"], "--tenant is what it is for"),
         ([], "many rows were changed"),
@@ -250,45 +216,23 @@ def test_reasons_for_an_index(start, bare, options, why):
         small = "ALTER DATABASE {} SET effective_cache_size = '64kB'"
         bare.execute(sql.SQL(small).format(sql.Identifier(bare.info.dbname)))
     said = start(*options, code=1).stderr
-    assert "making an index of pg_hashindex: " in said
+    assert "making an index by codes in lists: " in said
     assert why in said
     assert "Continue?" in said
-    refused = start("--as", "function", "--tenant", "part", code=2).stderr
-    assert "are for --as index" in refused
 
 
-def test_the_sample_decides(start, bare, monkeypatch):
-    """If the function's codes need many candidates, and ITQ's fewer."""
-    monkeypatch.setattr(advice, "MOST_CANDIDATES", 1)
-    said = start("--yes").stderr
-    index = re.search(r"need (\d+) candidates on the sample, those of the function (\d+)", said)
-    if index is None:  # ITQ needs no fewer
-        assert graph_of(bare)[1]
-        return
-    assert "making an index of pg_hashindex instead" in said
-    assert HashIndex.open(bare, NAME).waiting() == 0
-    assert "is up to date" in start().stderr
-
-
-@pytest.mark.parametrize("kind", ["function", "index"])
+@pytest.mark.parametrize("kind", ["hnsw", "lists"])
 def test_slower_than_the_exact_query(start, bare, monkeypatch, kind):
     monkeypatch.setattr(advice, "SAME_MS", -1e6)
-    said = start("--as", kind, "--yes", code=1).stderr
+    said = start("--access", kind, "--yes", code=1).stderr
     assert "and the exact query, without any index," in said
     assert "this table needs no index" in said
 
 
-def test_a_recall_that_the_function_does_not_reach(start, bare, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.quality.systems._EF_SEARCH", (40,))
-    monkeypatch.setattr(advice, "choose_setting", lambda points, _: (points[0], False))
-    said = start("--yes", "--recall", "1", code=1).stderr
-    assert "recall 1 is not reached: 40 candidates find" in said
-
-
-def test_functions_of_partitions_halves_and_tables_without_a_key(run, bare, empty_url):
+def test_partitions_and_halves(run, bare, empty_url):
     """With an HNSW beside, whose metric is taken."""
     bare.execute(
-        "CREATE TABLE docs (id int, v halfvec(16)) PARTITION BY RANGE (id);"
+        "CREATE TABLE docs (id int PRIMARY KEY, v halfvec(16)) PARTITION BY RANGE (id);"
         "CREATE TABLE first PARTITION OF docs FOR VALUES FROM (0) TO (600);"
         "CREATE TABLE other PARTITION OF docs FOR VALUES FROM (600) TO (1200)"
     )
@@ -297,15 +241,17 @@ def test_functions_of_partitions_halves_and_tables_without_a_key(run, bare, empt
         for number, vector in enumerate(vectors):
             copy.write_row((number, HalfVector(vector)))
     bare.execute("ANALYZE docs; CREATE INDEX ON docs USING hnsw (v halfvec_l2_ops)")
-    made = run(*START, "--yes", "--database-url", empty_url)
-    assert "writers of the table wait meanwhile" in made.stderr
+    made = run(*START, "--yes", "--recall", "0.8", "--database-url", empty_url)
     assert "distance l2" in made.stderr
-    bare.execute("SET enable_seqscan = off")
-    (vector,) = bare.execute("SELECT v::text FROM docs WHERE id = 7").fetchone()
-    plan, answers = nearest(bare, made.stdout, vector, "halfvec")
-    assert plan.count("Index Scan using") == 2
-    assert len(answers) == 10
-    assert "is up to date" in run(*START, "--database-url", empty_url).stderr
+    assert len(HashIndex.open(bare, NAME).search(vectors[7], 20)) == 20
+    assert "is up to date" in run(*START, "--recall", "0.8", "--database-url", empty_url).stderr
+
+
+def test_a_table_without_a_key(run, bare, empty_url):
+    bare.execute("CREATE TABLE docs (id int, v vector(4))")
+    bare.execute("INSERT INTO docs SELECT n, ARRAY[n, 1, 2, 3] FROM generate_series(1, 1200) n")
+    said = run(*START, "--yes", "--database-url", empty_url, code=3).stderr
+    assert "has no primary key: give --id" in said
 
 
 RELATED = {
@@ -318,14 +264,14 @@ RELATED = {
 
 
 @pytest.mark.parametrize("kind", RELATED)
-def test_a_table_that_is_not_plain_gets_a_function(run, bare, empty_url, kind):
+def test_a_table_that_is_not_plain_is_kept_by_pgvector(run, bare, empty_url, kind):
     """Before a model is trained; and where an index would be made instead."""
     fill(bare, "kept", np.random.default_rng(1).standard_normal((1010, 16)).astype(np.float32))
     bare.execute(RELATED[kind].encode())
-    for asked in (("--as", "index"), ("--writes",)):
+    for asked in (("--access", "lists"), ("--writes",)):
         said = run(*START, *asked, "--yes", "--database-url", empty_url, code=3).stderr
         assert f"docs is a {kind}, and an index keeps the codes of one plain table" in said
-        assert "as quickstart --as function does" in said
+        assert "as quickstart --access hnsw does" in said
     assert bare.execute("SELECT to_regnamespace('hashindex') IS NULL").fetchone() == (True,)
     said = run(*START, "--yes", "--database-url", empty_url).stderr
     assert f"pgvector's index serves a {kind}" in said
@@ -335,7 +281,7 @@ def test_more_than_2000_dimensions(run, bare, empty_url):
     vectors = np.random.default_rng(1).standard_normal((1010, 2010)).astype(np.float32)
     fill(bare, "docs", vectors)
     assert "thermometer, 2010 bits" in run(*START, "--database-url", empty_url, code=1).stderr
-    result = run(*START, "--as", "index", "--database-url", empty_url, code=1)
+    result = run(*START, "--access", "lists", "--database-url", empty_url, code=1)
     assert "itq, 303 bits" in result.stderr
 
 
@@ -367,7 +313,7 @@ def test_cut_off(start, bare, monkeypatch, step, when):
     # However slow the machine is.
     monkeypatch.setattr(advice, "SAME_MS", 1e6)
     # 20 candidates are enough, so that the last step has something to do.
-    options = ("--as", "index", "--yes", "--recall", "0.5")
+    options = ("--access", "lists", "--yes", "--recall", "0.5")
     with monkeypatch.context() as patch:
         patch.setattr(where, name, cut)
         start(*options, code=None)
@@ -385,7 +331,7 @@ def test_cut_off(start, bare, monkeypatch, step, when):
 
 def test_landmarks_of_large_tables(start, bare, monkeypatch):
     monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
-    start("--as", "index", "--yes")
+    start("--access", "lists", "--yes")
     index = HashIndex.open(bare, NAME)
     assert (index.access, index.building) == ("lists", None)
     # Reached by reading more lists.
@@ -423,7 +369,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
 
     monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     monkeypatch.setattr(Measuring, "measure", measure)
-    result = start("--as", "index", "--yes", code=0 if said is None else 1)
+    result = start("--access", "lists", "--yes", code=0 if said is None else 1)
     index = HashIndex.open(bare, NAME)
     assert (index.effort, index.candidates) == chosen
     if said is not None:
@@ -436,7 +382,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
 
 def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
     monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
-    start("--as", "index", "--yes")
+    start("--access", "lists", "--yes")
     usual = HashIndex.open(bare, NAME).configure(effort=80).candidates
 
     def measure(self, index, candidates, done, *, effort):
@@ -448,13 +394,13 @@ def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
 
     monkeypatch.setattr(Measuring, "measure", measure)
     monkeypatch.setattr(IndexRow, "has_usual_counts", lambda row: True)
-    start("--as", "index")
+    start("--access", "lists")
     index = HashIndex.open(bare, NAME)
     assert (index.effort, index.candidates) == (1, usual)
 
 
 def test_an_index_with_other_settings(start, bare):
-    start("--as", "index", "--yes")
+    start("--access", "lists", "--yes")
     before = snapshot(bare)
     for option, value, has in [
         ("--metric", "l2", "cosine"),
@@ -468,7 +414,7 @@ def test_an_index_with_other_settings(start, bare):
 
 
 def test_a_name(start, bare):
-    start("--as", "index", "--name", "mine", "--yes")
+    start("--access", "lists", "--name", "mine", "--yes")
     assert HashIndex.open(bare, "mine").model == "mine"
 
 
@@ -492,7 +438,8 @@ def test_halfvec_and_names_to_be_quoted(run, bare, empty_url):
     bare.execute('CREATE SCHEMA "My Shop"')
     fill(bare, '"My Shop"."The Docs"', vectors, "halfvec")
     result = run(
-        "quickstart", "--table", '"My Shop"."The Docs"', "--column", "v", "--as", "index", "--yes",
+        "quickstart", "--table", '"My Shop"."The Docs"', "--column", "v", "--access", "lists",
+        "--yes",
         "--database-url", empty_url,
     )  # fmt: skip
     assert HashIndex.open(bare, "the_docs_v").waiting() == 0
@@ -506,9 +453,9 @@ def test_halfvec_and_names_to_be_quoted(run, bare, empty_url):
 
 
 def test_a_name_that_is_taken(start, bare, run, empty_url):
-    start("--as", "index", "--yes")
+    start("--access", "lists", "--yes")
     fill(bare, "others", np.random.default_rng(1).standard_normal((50, 4)).astype(np.float32))
-    others = ["quickstart", "--table", "others", "--column", "v", "--as", "index", "--yes"]
+    others = ["quickstart", "--table", "others", "--column", "v", "--access", "lists", "--yes"]
     taken = run(*others, "--name", NAME, "--database-url", empty_url, code=3)
     assert f"there is an index '{NAME}', of" in taken.stderr
     HashIndex.open(bare, NAME).drop()
@@ -523,7 +470,7 @@ def test_a_server_that_only_reads(start, bare):
             sql.Identifier(bare.info.dbname)
         )
     )
-    result = start("--as", "index", "--yes", code=3)
+    result = start("--access", "lists", "--yes", code=3)
     assert "sessions only read here" in result.stderr
     assert snapshot(bare) == before
 
@@ -538,7 +485,7 @@ def test_roles_without_rights(run, server, bare, docs, empty_url):
     )
     bare.execute("GRANT CREATE ON SCHEMA public TO holder; ALTER TABLE docs OWNER TO holder")
     database = bare.info.dbname
-    arguments = [*START, "--as", "index", "--yes", "--database-url"]
+    arguments = [*START, "--access", "lists", "--yes", "--database-url"]
     arguments.append(empty_url.replace("postgres@", "newcomer@"))
     before = snapshot(bare)
     try:
@@ -576,7 +523,7 @@ def test_a_foreign_schema(run, server, bare, docs, empty_url):
     try:
         bare.execute("GRANT ALL ON docs TO newcomer")
         theirs = empty_url.replace("postgres@", "newcomer@")
-        refused = run(*START, "--as", "index", "--yes", "--database-url", theirs, code=3)
+        refused = run(*START, "--access", "lists", "--yes", "--database-url", theirs, code=3)
         assert "a superuser grants that with: GRANT postgres TO newcomer" in refused.stderr
     finally:
         bare.execute("DROP OWNED BY newcomer")
@@ -603,7 +550,7 @@ def test_a_foreign_schema(run, server, bare, docs, empty_url):
 def test_tables_that_cannot_be_indexed(start, bare, statement, why):
     bare.execute(statement.encode())
     before = snapshot(bare)
-    result = start("--as", "index", "--yes", code=3)
+    result = start("--access", "lists", "--yes", code=3)
     assert why in result.stderr.splitlines()[-1]
     assert snapshot(bare) == before
 
@@ -611,7 +558,10 @@ def test_tables_that_cannot_be_indexed(start, bare, statement, why):
 def test_a_locked_table(start, empty_url):
     with psycopg.connect(empty_url) as other:
         other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
-        assert "docs is locked, as by VACUUM FULL" in start("--as", "index", "--yes", code=3).stderr
+        assert (
+            "docs is locked, as by VACUUM FULL"
+            in start("--access", "lists", "--yes", code=3).stderr
+        )
 
 
 def test_usage(start):
@@ -623,10 +573,10 @@ def test_usage(start):
 
 def test_memory_reaches_the_build(start, bare, monkeypatch):
     monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
-    little = start("--as", "index", "--yes", "--memory", "64MB", code=3).stderr
+    little = start("--access", "lists", "--yes", "--memory", "64MB", code=3).stderr
     assert "in 64MB of memory; the least is --memory 257MB" in little
     # The rest is done by the same command with more.
-    start("--as", "index", "--yes", "--memory", "300MB")
+    start("--access", "lists", "--yes", "--memory", "300MB")
     assert HashIndex.open(bare, NAME).access == "lists"
 
 
@@ -635,7 +585,7 @@ def test_a_recall_out_of_reach(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.quality.tuning.CANDIDATES", (10,))
     monkeypatch.setattr("pg_hashindex.quality.code_fits.train", partial(train, n_bits=2))
     monkeypatch.setattr("pg_hashindex.quality.tuning._COUNTS", (10,))
-    result = start("--as", "index", "--yes", "--recall", "1", code=1)
+    result = start("--access", "lists", "--yes", "--recall", "1", code=1)
     assert re.search(r"recall 1 is not reached: \d+ candidates find 0\.\d+, and", result.stderr)
     assert "to reach it: take more bits: pg-hashindex model train docs_v" in result.stderr
     assert HashIndex.open(bare, NAME).waiting() == 0

@@ -92,7 +92,7 @@ def test_writers_of_the_same_documents(make_store, connection, monkeypatch):
     # So that they are written by several statements.
     monkeypatch.setattr(table, "_BATCH_ROWS", 20)
     made = make_store()
-    made.train_index(method="lsh", n_bits=16, force=True)
+    made.train_index(access="scan", method="lsh", n_bits=16, force=True)
 
     def write(number):
         step = 1 if number % 2 else -1

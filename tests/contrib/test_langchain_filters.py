@@ -73,8 +73,8 @@ def filtered(request, server, schema_template):
         ids=list(map(str, range(200))),
     )
     if request.param != "plain":
-        kind = "index" if request.param == "indexed" else "function"
-        made.train_index(kind=kind, method="lsh", n_bits=16, force=True)
+        access = "scan" if request.param == "indexed" else "hnsw"
+        made.train_index(access=access, method="lsh", n_bits=16, force=True)
         with connect(url) as connection:
             for change in (
                 "ADD rating int",

@@ -1,7 +1,6 @@
-"""LangChain: what pgvector's HNSW over the codes of a model's function finds."""
+"""LangChain: what a store finds by an index that pgvector keeps."""
 
 import numpy as np
-import psycopg
 import pytest
 from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, stores
 
@@ -23,7 +22,7 @@ def scans(connection):
     """Searches by the index so far, those of this session too."""
     connection.execute("SELECT pg_stat_force_next_flush()")
     (count,) = connection.execute(
-        "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = %s", [NAME]
+        "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = %s", [f"{NAME}_hnsw"]
     ).fetchone()
     return count
 
@@ -39,8 +38,8 @@ def test_searches_go_by_the_index(make_store, connection, monkeypatch):
     model = made.train_index(force=True)
     assert (model.method, model.n_bits, model.metric) == ("thermometer", 3 * DIMENSION, "cosine")
     assert store.load(connection, NAME).checksum == model.checksum
-    for empty in ("pg_trigger WHERE tgrelid = 'langchain_documents'::regclass", "hashindex.index"):
-        assert connection.execute(f"SELECT FROM {empty}".encode()).fetchall() == []
+    triggers = "SELECT FROM pg_trigger WHERE tgrelid = 'langchain_documents'::regclass"
+    assert connection.execute(triggers.encode()).fetchall() == []
     connection.execute("SET enable_seqscan = off")
     before = scans(connection)
     query = np.array(EMBEDDINGS.embed_query("question"), dtype=np.float32)
@@ -50,7 +49,7 @@ def test_searches_go_by_the_index(make_store, connection, monkeypatch):
     ]
     by_code = (bits[0] != bits[1]).sum(axis=1)
     cosine = 1 - VECTORS @ query / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(query)
-    monkeypatch.delattr("pg_hashindex.contrib.documents.indexed.Exact")
+    monkeypatch.delattr("pg_hashindex.contrib.documents.table.Exact")
     with connection.transaction():
         found = nearest(made, 3, candidates=8)
         assert connection.execute("SHOW hnsw.ef_search").fetchone() == ("40",)
@@ -99,27 +98,16 @@ def test_halves_of_any_dimension_and_metric(make_store, connection, url):
 
 def test_what_cannot_be_trained(make_store, connection):
     made = make_store()
-    for options, message in (
-        ({"kind": "function", "tenant": "id"}, "kind is 'function'.*tenant is of an index"),
-        ({"kind": "graph"}, "kind is 'graph'; it must be function or index"),
-        ({"name": "langchain_documents"}, '"public"."langchain_documents" already'),
-    ):
-        with pytest.raises(HashIndexError, match=message):
-            made.train_index(force=True, **options)
+    with pytest.raises(HashIndexError, match="access 'graph' of index .* is unknown"):
+        made.train_index(force=True, access="graph")
     assert store.list_models(connection) == []
     made.train_index(force=True)
-    with pytest.raises(DuplicateNameError, match=f"has index '{NAME}' of pgvector already"):
+    with pytest.raises(DuplicateNameError, match=f"has index '{NAME}' already"):
         made.train_index(force=True)
-    # As a build that was cut off leaves it: all documents are compared.
+    # As a build that was cut off leaves it: all documents are ranked.
     connection.execute(
-        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass", [NAME]
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass", [f"{NAME}_hnsw"]
     )
     before = scans(connection)
     assert len(nearest(made, 5)) == 5
     assert scans(connection) == before
-    with pytest.raises(DuplicateNameError, match="under way or was cut off; drop it first"):
-        made.train_index(force=True)
-    connection.execute(f"DROP INDEX {NAME}".encode())
-    made.train_index("again", force=True)
-    with pytest.raises(psycopg.Error, match="again depends on function"):
-        connection.execute("SELECT hashindex.drop_functions('again')")

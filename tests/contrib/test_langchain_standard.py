@@ -56,6 +56,6 @@ class TestByCodes(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self, stores, monkeypatch):
         # Whatever is answered is answered by the index.
-        monkeypatch.delattr("pg_hashindex.contrib.documents.indexed.Exact")
+        monkeypatch.delattr("pg_hashindex.contrib.documents.table.Exact")
         yield stores["indexed"]
         stores["indexed"].delete()

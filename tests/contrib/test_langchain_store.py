@@ -33,12 +33,12 @@ def distances_to(query, metric):
     return 1 - products / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(query)
 
 
-@pytest.mark.parametrize("kind", [None, "index", "function"])
+@pytest.mark.parametrize("kind", [None, "scan", "hnsw"])
 @pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
 def test_scores_are_those_of_all_documents(make_store, metric, kind):
     made = make_store(metric=metric)
     if kind is not None:
-        made.train_index(kind=kind, method="lsh", n_bits=16, force=True)
+        made.train_index(access=kind, method="lsh", n_bits=16, force=True)
     query = np.array(EMBEDDINGS.embed_query("question"))
     wanted = distances_to(query, metric)
     order = np.argsort(wanted)[:7]
@@ -69,13 +69,13 @@ def test_a_trained_index_is_what_searches_go_by(make_store, connection):
         assert [document.id for document in found] == [IDS[place] for place in nearest]
 
 
-@pytest.mark.parametrize("kind", [None, "index", "function"])
+@pytest.mark.parametrize("kind", [None, "scan", "hnsw"])
 async def test_words_and_vectors(make_store, kind):
     """Reciprocal rank fusion by hand: half of the texts hold the word, and rank alike."""
     made = make_store(metadatas=[{"n": number} for number in range(120)])
     made.add_texts([f"text odd {n}" for n in range(1, 120, 2)], ids=IDS[1::2])
     if kind is not None:
-        made.train_index(kind=kind, method="lsh", n_bits=16, force=True)
+        made.train_index(access=kind, method="lsh", n_bits=16, force=True)
     vectors = VECTORS.copy()
     vectors[1::2] = EMBEDDINGS.embed_documents([f"text odd {n}" for n in range(1, 120, 2)])
     query = np.array(EMBEDDINGS.embed_query("odd"))

@@ -63,7 +63,7 @@ def store(request, url, monkeypatch):
     if request.param == "indexed":
         made.train_index(method="lsh", n_bits=16, force=True)
         # Whatever is answered is answered by the index.
-        monkeypatch.delattr("pg_hashindex.contrib.documents.indexed.Exact")
+        monkeypatch.delattr("pg_hashindex.contrib.documents.table.Exact")
     elif request.param == "function":
         made.train_index(force=True)
     yield made

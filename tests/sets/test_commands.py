@@ -131,7 +131,7 @@ def test_changes_are_named_and_repaired(connection, docs, on, change):  # noqa: 
     assert [hit.id for hit in index.search(docs[7], 1)] == [8]
 
 
-def test_what_is_of_lists_is_refused_for_sets(connection, docs):  # noqa: F811
+def test_work_on_lists_is_refused_for_sets(connection, docs):  # noqa: F811
     index = HashIndex.create(connection, "docs", **TABLE)
     for call in (
         index.encode, index.rebalance, lambda: index.grant("postgres"),

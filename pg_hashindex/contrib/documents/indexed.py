@@ -1,7 +1,6 @@
 """Documents with their index, if they have one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import inf
 from typing import LiteralString, TypedDict, Unpack
 
@@ -11,11 +10,9 @@ from pgvector import Vector
 from psycopg import sql
 
 from ...db.connection import Connection
-from ...db.sql_files import query
-from ...db.statements import execute, one_row
+from ...db.statements import one_row
 from ...errors import (
     DatabaseStateError,
-    DuplicateNameError,
     InvalidInputError,
     MissingRightsError,
 )
@@ -29,47 +26,22 @@ from ...index.search import (
     as_number,
     as_optional_count,
 )
-from ...models.functions import ModelFunctions, candidates_for
 from ...models.model import Metric
-from ...quality.systems import GRAPH, Code, Exact
 from .connections import Connections, Source
 from .table import COLUMN, DocumentTable, Entry, Row
 
-# An index without triggers is of a table that was dropped; this one has its name, or was restored.
+# Lists without triggers are of a table that was dropped; this one has its name, or was restored.
 _INDEXES: LiteralString = """
     WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3
         AND i.key_columns OPERATOR(pg_catalog.=) '{id}' AND i.swap_of IS NULL
-        AND hashindex._is_bound(i) AND EXISTS (
+        AND (i.code_table IS NULL OR hashindex._is_bound(i) AND EXISTS (
             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = to_regclass($4)::oid
                 AND t.tgfoid = to_regproc(
                     pg_catalog.format('hashindex.%I', hashindex._sync_name(i.triggers))
                 )::oid
-        )
+        ))
     ORDER BY i.name
 """
-
-_GRAPHS = query("documents.graphs")
-
-_SET: LiteralString = """
-    SELECT pg_catalog.set_config(u.name, u.value, true)
-    FROM unnest($1::text[], $2::text[]) u(name, value)
-"""
-
-# pgvector's greatest hnsw.ef_search.
-_MOST_EF_SEARCH = 1000
-
-
-@dataclass(frozen=True)
-class Graph:
-    """An index of pgvector over the codes of a model's function.
-
-    ``valid`` is False while it is being built, or if that was cut off.
-    """
-
-    name: str
-    valid: bool
-    metric: Metric
-    system: Code
 
 
 class StoreOptions(TypedDict, total=False):
@@ -83,8 +55,7 @@ class StoreOptions(TypedDict, total=False):
 class IndexedDocuments:
     """A table of documents, used on borrowed connections.
 
-    It is searched by the index of a name, or else by the only one of the table, if there is one:
-    one of pg_hashindex, or pgvector's over codes.
+    It is searched by the index of a name, or else by the only one of the table, if there is one.
     """
 
     def __init__(
@@ -170,7 +141,7 @@ class IndexedDocuments:
     def _fused(
         self,
         connection: Connection,
-        index: IndexRow | Graph | None,
+        index: IndexRow | None,
         query: Vector,
         words: str,
         k: int,
@@ -211,53 +182,24 @@ class IndexedDocuments:
     def _nearest(
         self,
         connection: Connection,
-        index: IndexRow | Graph | None,
+        index: IndexRow | None,
         query: Vector,
         k: int,
         asked: SearchOptions,
     ) -> list[Hit]:
         """Compare documents with the query: those that an index finds by codes, or all."""
         where = asked.get("where")
-        if isinstance(index, IndexRow):
+        if index is not None:
             if where is None:
                 asked = {**index.everywhere, **asked}
             return HashIndex(connection, index.name, index).search(query, k, **asked)
-        if index is not None:
-            kept = max(asked.get("candidates") or candidates_for(k), k)
-            iterative = where is not None or kept > _MOST_EF_SEARCH
-            setting = index.system.setting(min(kept, _MOST_EF_SEARCH), iterative=iterative)
-            setting = replace(setting, candidates=kept)
-            # The transaction of the caller keeps its settings.
-            with connection.transaction(force_rollback=True):
-                names, values = zip(*setting.session.items(), strict=True)
-                execute(connection, _SET, [list(names), list(map(str, values))])
-                found = self.table.nearest(connection, index.system, query, k, where, setting)
-            # Never short in silence: few documents match, or an index holds many deleted ones.
-            if len(found) == k:
-                return found
-        exact = Exact(self.table.column, self.metric)
-        return self.table.nearest(connection, exact, query, k, where)
+        return self.table.nearest(connection, self.metric, query, k, where)
 
-    def check_relation(self, connection: Connection, name: str) -> None:
-        """Refuse a name that an index of PostgreSQL cannot have, since something has it."""
-        relation = sql.Identifier(self.table.schema, name).as_string(connection)
-        (there,) = one_row(connection, "SELECT to_regclass($1) IS NOT NULL", [relation])
-        if there:
-            raise DuplicateNameError(f"there is a relation {relation} already; give another name")
-
-    def make_graph(self, connection: Connection, name: str, made: ModelFunctions) -> None:
-        """Have pgvector index the codes of a model's function, while others search and write."""
-        system = Code(self.table.column, self.metric, made.code, made.model.n_bits)
-        for statement in system.create(name, GRAPH, concurrently=True):
-            execute(connection, statement)
-
-    def _usable_index(self, connection: Connection) -> IndexRow | Graph | None:
+    def _usable_index(self, connection: Connection) -> IndexRow | None:
         """Return the index if it has codes of every document."""
         index = self.index(connection)
-        if isinstance(index, Graph):
-            return index if index.valid else None
-        if index is None:
-            return None
+        if index is None or index.set is not None:
+            return index if index is not None and index.encoded else None
         if index.storage != self._complete:
             try:
                 if index.waiting():
@@ -268,10 +210,10 @@ class IndexedDocuments:
             self._complete = index.storage
         return index
 
-    def index(self, connection: Connection) -> IndexRow | Graph | None:
+    def index(self, connection: Connection) -> IndexRow | None:
         """Find the index of the documents, if they have one."""
         table = self.table.as_sql(connection)
-        found: list[IndexRow | Graph] = [*self._indexes(connection), *self._graphs(connection)]
+        found = self._indexes(connection)
         if self._index_name is not None:
             found = [index for index in found if index.name == self._index_name]
             if not found:
@@ -306,15 +248,6 @@ class IndexedDocuments:
                     "dropped and recreated: have it serve this one with pg-hashindex index "
                     f"repair {name}, or drop it with pg-hashindex index drop {name}"
                 )
-
-    def _graphs(self, connection: Connection) -> list[Graph]:
-        if not self._sees_catalog:
-            return []
-        rows = execute(connection, _GRAPHS, [self.table.as_sql(connection)])
-        return [
-            Graph(name, valid, metric or self.metric, Code(self.table.column, self.metric, *code))
-            for name, valid, metric, *code in rows
-        ]
 
     def _indexes(self, connection: Connection) -> list[IndexRow]:
         if not self._sees_catalog:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from contextlib import ExitStack
-from typing import Any, ClassVar, Unpack, get_args
+from typing import Any, ClassVar, Unpack
 
 from ... import training
 from ...db.connection import outside_transactions
@@ -11,14 +11,13 @@ from ...errors import DuplicateNameError, InvalidInputError
 from ...index.catalog import default_index_name
 from ...index.handle import HashIndex
 from ...index.options import OPTIONS, IndexOptions, checked_options
-from ...models import functions, store
-from ...models.functions import ModelFunctions
+from ...models import store
 from ...models.model import Model
-from ...quality.advice import GRAPH_METHOD, Kind, kind_of
+from ...quality.advice import GRAPH_METHOD, kind_of
 from ...training import sampling
 from ...training.sampling import SAMPLE_ROWS
 from .connections import Connections, Source
-from .indexed import Graph, IndexedDocuments
+from .indexed import IndexedDocuments
 from .table import COLUMN, DocumentTable
 
 
@@ -70,7 +69,6 @@ class DocumentStore:
         self,
         name: str | None = None,
         *,
-        kind: Kind | None = None,
         method: str | None = None,
         n_bits: int | None = None,
         cuts: int | None = None,
@@ -89,18 +87,14 @@ class DocumentStore:
         ----------
         name
             The name of the index and of the model; by default the table's name with ``_idx``.
-        kind : {"function", "index"}, optional
-            Whether the model becomes a SQL function, and pgvector's HNSW takes its codes, or
-            pg_hashindex keeps an index: for many writes, tenants, or a graph that is larger than
-            memory. By default the function, unless another method, or an
-            option of an index, is given.
         method
-            A method that learns from vectors only; by default thermometer for a function.
+            A method that learns from vectors only; by default thermometer for HNSW.
         rows, n_bits, cuts, parameters, random_state, force
             As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
         **options
-            The fields of `pg_hashindex.index.options.IndexOptions`, for an index of pg_hashindex,
-            but for key and metric, which are the store's. If the column of tenants is stored and
+            The fields of `pg_hashindex.index.options.IndexOptions`, but for key and metric, which
+            are the store's; access is hnsw by default, and lists with tenants or for a method that
+            is made for them. If the column of tenants is stored and
             generated as ``metadata ->> 'KEY'``, filters on this key search within the tenant.
 
         Returns
@@ -113,32 +107,20 @@ class DocumentStore:
         DuplicateNameError
             If the table has an index already; `operations.swap` gives it another model.
         InvalidInputError
-            If there are too few documents, the connection is inside a transaction, or the kind does
-            not take an option.
+            If there are too few documents, or the connection is inside a transaction.
         DatabaseStateError
             If there is an index of that name, of a table that was dropped and recreated.
         """
         documents = self._documents
         free = [option for option in OPTIONS if option not in ("key_columns", "metric")]
         asked: Any = checked_options(name or documents.table.name, options, to=free)
-        given = [option for option, value in asked.items() if value]
-        if kind is None:
-            kind = "index" if given else kind_of(method or GRAPH_METHOD)
-        if kind not in get_args(Kind) or (kind == "function" and given):
-            raise InvalidInputError(
-                f"kind is {kind!r}; it must be function or index"
-                + (f", and {given[0]} is of an index" if given else "")
-            )
+        usual = "lists" if asked.get("tenant") else kind_of(method or GRAPH_METHOD)
+        access = asked.setdefault("access", usual)
+        by_lists = access in ("lists", "scan")
         why = "an index is trained and encoded in many transactions"
         with documents.connections.lent() as lent, outside_transactions(lent, why):
             table = documents.table.as_sql(lent)
             index = documents.index(lent)
-            if isinstance(index, Graph):
-                raise DuplicateNameError(
-                    f"table {table} has index {index.name!r} of pgvector already"
-                    f"{'' if index.valid else ', whose build is under way or was cut off'}; drop "
-                    "it first, or make another one in SQL"
-                )
             if index is not None:
                 raise DuplicateNameError(
                     f"table {table} has index {index.name!r} already; train another model for it, "
@@ -150,8 +132,6 @@ class DocumentStore:
                 own = default_index_name(f"{documents.table.name}_idx")
                 (name,) = one_row(lent, named, [own, table])
             documents.check_name(lent, name)
-            if kind == "function":
-                documents.check_relation(lent, name)
             metric = documents.metric
             drawn = sampling.sample_table(
                 lent, table, COLUMN, rows=rows, random_state=random_state, metric=metric
@@ -159,7 +139,7 @@ class DocumentStore:
             model = training.train(
                 drawn.X,
                 name,
-                method or (GRAPH_METHOD if kind == "function" else training.METHOD),
+                method or (training.METHOD if by_lists else GRAPH_METHOD),
                 n_bits=n_bits,
                 cuts=cuts,
                 metric=metric,
@@ -169,17 +149,14 @@ class DocumentStore:
             )
             with lent.transaction():
                 model = store.save(lent, model)
-                reference = f"{name}:{model.version}"
-                made: HashIndex | ModelFunctions
-                if kind == "function":
-                    made = functions.create(lent, reference)
-                else:
-                    made = HashIndex.create_lists(
-                        lent, name, table=table, column=COLUMN, model=reference,
-                        key_columns="id", **asked,
-                    )  # fmt: skip
-            if isinstance(made, ModelFunctions):
-                documents.make_graph(lent, name, made)
-            else:
+                place: Any = {
+                    "table": table, "column": COLUMN, "model": f"{name}:{model.version}",
+                    "key_columns": "id", **asked,
+                }  # fmt: skip
+                if by_lists:
+                    made = HashIndex.create_lists(lent, name, **place)
+            if by_lists:
                 made.encode()
+            else:
+                HashIndex.create(lent, name, metric=metric, **place)
         return model

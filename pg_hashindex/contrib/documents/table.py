@@ -21,8 +21,9 @@ from ...db.statements import execute, one_row
 from ...errors import InvalidInputError
 from ...index.filter_text import filter_text
 from ...index.search import Hit, as_count, as_query
+from ...models.model import Metric
 from ...models.vectors import as_rows
-from ...quality.systems import USUAL, Setting, System, VectorColumn
+from ...quality.systems import USUAL, Exact, VectorColumn
 
 #: The column of vectors.
 COLUMN = "embedding"
@@ -305,16 +306,15 @@ class DocumentTable:
     def nearest(
         self,
         connection: Connection,
-        system: System,
+        metric: Metric,
         query: Vector,
         k: int,
         where: sa.ColumnElement[bool] | None,
-        setting: Setting = USUAL,
     ) -> list[Hit]:
-        """Search the documents by a system: the exact query, or a graph."""
+        """Compare all documents with a vector."""
         self._check_owner(connection)
         text = None if where is None else self.filter(connection, where).as_string()
-        search = system.search(k, setting, ["embedding IS NOT NULL", text])
+        search = Exact(self.column, metric).search(k, USUAL, ["embedding IS NOT NULL", text])
         of_column = HalfVector(query.to_list()) if self.vector_type == "halfvec" else query
         return [Hit(*row) for row in execute(connection, search, [of_column]).fetchall()]
 
