@@ -6,7 +6,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableLambda
 
-from pg_hashindex import connect, store
+from pg_hashindex import HashIndex, connect, store
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 
 URL = os.environ["PG_HASHINDEX_DATABASE_URL"]
@@ -50,6 +50,7 @@ chain = (
 print(chain.invoke("nginx").to_string())
 
 with connect(URL) as connection:
+    HashIndex.open(connection, model.name).drop()
     connection.execute("DROP TABLE example_documents")
     store.drop(connection, f"{model.name}:{model.version}")
 documents.close()

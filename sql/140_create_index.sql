@@ -84,55 +84,6 @@ BEGIN
 END
 $$;
 
--- Creates an index that is kept by lists, for declarations; with defer, only one that is missing and whose model exists.
-CREATE OR REPLACE FUNCTION hashindex._declare_lists(
-    name text,
-    table_name regclass,
-    column_name text,
-    model text,
-    key_columns text[] DEFAULT NULL,
-    metric text DEFAULT NULL,
-    access text DEFAULT NULL,
-    tenant text DEFAULT NULL,
-    candidates integer DEFAULT NULL,
-    effort integer DEFAULT NULL,
-    defer boolean DEFAULT false
-)
-RETURNS boolean
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    complete boolean;
-BEGIN
-    IF defer AND EXISTS (
-        SELECT FROM hashindex.index x
-        WHERE x.name = _declare_lists.name AND x.column_name = _declare_lists.column_name
-          AND to_regclass(format('%I.%I', x.schema_name, x.table_name)) = _declare_lists.table_name
-    ) THEN
-        RETURN NULL;
-    ELSIF defer AND NOT EXISTS (SELECT FROM hashindex.model m WHERE _declare_lists.model IN (m.name, format('%s:%s', m.name, m.version))) THEN
-        RAISE WARNING 'index "%" is not made: model "%" does not exist', name, model
-            USING HINT = format('Once it is there, run: pg-hashindex index create %s ...', name);
-        RETURN NULL;
-    END IF;
-    PERFORM hashindex._create_index(
-        name, table_name, column_name, model,
-        jsonb_build_object(
-            'key_columns', key_columns, 'metric', metric, 'access', access, 'candidates', candidates, 'effort', effort,
-            'tenant', tenant
-        )
-    );
-    complete := (hashindex.find_index(name)).encoded;
-    IF NOT complete THEN
-        -- A class of its own, for those who encode the rows next.
-        RAISE WARNING 'searches of index "%" are exact until its rows are encoded', name
-            USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', name);
-    END IF;
-    RETURN complete;
-END
-$$;
-
 -- Creates an index that is kept by lists, for create_index: incomplete where the table has rows.
 CREATE OR REPLACE FUNCTION hashindex._create_lists(name text, base regclass, column_name text, model text, options jsonb)
 RETURNS TABLE ("set" text, index text, mb numeric, candidates_used integer, recall double precision)

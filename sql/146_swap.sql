@@ -189,7 +189,13 @@ DECLARE
     former hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'previous';
     empty boolean := false;
 BEGIN
-    IF i.model_id = used.id THEN
+    IF i.code_table IS NULL THEN
+        IF (hashindex._used_set(i)).model_id IS DISTINCT FROM used.id THEN
+            PERFORM hashindex.prune_index(i.name);
+            PERFORM hashindex.swap_index(i.name, named, force => true);
+        END IF;
+        RETURN true;
+    ELSIF i.model_id = used.id THEN
         RETURN true;
     ELSIF former.model_id = used.id THEN
         -- The former codes lack only the keys written since the last swap.

@@ -82,6 +82,38 @@ $$;
 COMMENT ON FUNCTION hashindex.create_index IS
     'creates an index: a name that search_NAME searches, and behind it a set of vectors (model none) or of codes of a model, which is trained if none is named; returns the set, pgvector''s index, its megabytes, the candidates and the recall that were measured';
 
+-- Creates a declared index, by lists if it names no access; with defer, only one that is missing and whose model exists. Returns whether it is
+-- complete.
+CREATE OR REPLACE FUNCTION hashindex._declare(
+    name text, table_name regclass, column_name text, model text, key_columns text[] DEFAULT NULL, metric text DEFAULT NULL, access text DEFAULT NULL,
+    store boolean DEFAULT NULL, code_column text DEFAULT NULL, tenant text DEFAULT NULL, candidates integer DEFAULT NULL, effort integer DEFAULT NULL,
+    reveal_anchors boolean DEFAULT NULL, defer boolean DEFAULT false
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF defer AND EXISTS (
+        SELECT FROM hashindex.index x WHERE x.name = $1 AND x.column_name = $3 AND to_regclass(format('%I.%I', x.schema_name, x.table_name)) = $2
+    ) THEN
+        RETURN NULL;
+    ELSIF defer AND model <> 'none' AND NOT EXISTS (SELECT FROM hashindex.model m WHERE $4 IN (m.name, format('%s:%s', m.name, m.version))) THEN
+        RAISE WARNING 'index "%" is not made: model "%" does not exist', name, model
+            USING HINT = format('Once it is there, run: pg-hashindex index create %s ...', name);
+        RETURN NULL;
+    END IF;
+    IF access IN ('hnsw', 'ivfflat') OR model = 'none' OR store OR code_column IS NOT NULL THEN
+        PERFORM hashindex.create_index($1, $2, $3, $4, $7, coalesce($8, false), $9, $6, $10, $5, $11, $12, coalesce($13, false));
+        RETURN true;
+    END IF;
+    PERFORM hashindex._create_lists($1, $2, $3, $4, jsonb_build_object(
+        'key_columns', $5, 'metric', $6, 'access', $7, 'tenant', $10, 'candidates', $11, 'effort', $12
+    ));
+    RETURN (hashindex.find_index($1)).encoded;
+END
+$$;
+
 -- Gives up what a run that was cut off left of an index: a set that was not built to its end, and the index itself if it has no other.
 CREATE OR REPLACE FUNCTION hashindex._give_up(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE

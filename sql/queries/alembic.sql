@@ -1,10 +1,15 @@
 -- name: indexes
 -- The indexes of a database, and their tables, for a comparison with those of a program.
 SELECT i.name, i.schema_name AS "schema", i.table_name AS "table", i.column_name AS "column",
-       hashindex._options_of(i)::text AS options,
+       CASE WHEN i.code_table IS NULL THEN hashindex._options_of_set(i, s)
+           ELSE hashindex._options_of(i) END::text AS options,
        c.oid IS NOT NULL AS is_there, coalesce(pg_table_is_visible(c.oid), false) AS visible,
-       pg_catalog.format('%s:%s', m.name, m.version) AS model, m.dimension, m.metric AS model_metric
-FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
+       CASE WHEN m.id IS NULL THEN 'none' ELSE pg_catalog.format('%s:%s', m.name, m.version) END
+           AS model,
+       coalesce(m.dimension, s.dimension) AS dimension, coalesce(m.metric, i.metric) AS model_metric
+FROM hashindex.index i
+LEFT JOIN hashindex.index_set s ON s.index_name = i.name AND s.state = 'used'
+LEFT JOIN hashindex.model m ON m.id = coalesce(i.model_id, s.model_id)
 LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = i.schema_name
 LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
 WHERE i.swap_of IS NULL ORDER BY i.name

@@ -282,7 +282,7 @@ def test_the_statements_can_be_printed():
     metadata = items_table(index).metadata
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
-        "SELECT hashindex._declare_lists("
+        "SELECT hashindex._declare("
         "name => hashindex._declared_name('Items-100', '\"items\"'), table_name => '\"items\"', "
         "column_name => 'embedding', model => 'lsh', access => 'lists', "
         "tenant => 'tenant_id')"

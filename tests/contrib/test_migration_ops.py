@@ -93,7 +93,7 @@ def of_several(op):
     op.create_hash_index("dropped", "items", "embedding", model="lsh")
     op.drop_hash_index("dropped")
     op.drop_hash_index("none", if_exists=True)
-    op.create_hash_index("deferred", "items", "embedding", model="none", defer=True)
+    op.create_hash_index("deferred", "items", "embedding", model="missing", defer=True)
 
 
 @pytest.mark.newest
@@ -252,11 +252,11 @@ def test_an_administrator_migrates(url, connection, items, second, as_role):
 class TestRefusals:
     def test_models(self, url, connection, items, second, known_model):
         store.save(connection, known_model)
-        with pytest.raises(UnknownModelError, match='"none" does not exist'):
-            online(url, lambda op: op.create_hash_index("x", "items", "embedding", model="none"))
+        with pytest.raises(UnknownModelError, match='"missing" does not exist'):
+            online(url, lambda op: op.create_hash_index("x", "items", "embedding", model="missing"))
         online(url, create)
-        with pytest.raises(UnknownModelError, match='"none" does not exist'):
-            online(url, lambda op: op.swap_hash_model("items_idx", "none"))
+        with pytest.raises(UnknownModelError, match='"missing" does not exist'):
+            online(url, lambda op: op.swap_hash_model("items_idx", "missing"))
         for refused in (
             lambda op: op.create_hash_index("x", "items", "embedding", model="known"),
             lambda op: op.swap_hash_model("items_idx", "known"),

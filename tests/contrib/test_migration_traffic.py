@@ -16,7 +16,7 @@ pytestmark = pytest.mark.newest
 
 SEARCH = "SELECT id FROM hashindex.search_items_idx('[1,1,1,1,1,1,1,1]', 3, 300)"
 WRITE = "UPDATE items SET embedding = '[2,2,2,2,2,2,2,2]' WHERE id = 7"
-DECLARE = "SELECT hashindex._declare_lists('items_idx', 'items', 'embedding', 'lsh')"
+DECLARE = "SELECT hashindex._declare('items_idx', 'items', 'embedding', 'lsh')"
 
 
 def create(url, **options):

@@ -29,7 +29,7 @@ def create_statement(spec: IndexSpec) -> str:
         **spec.options,
         **({"defer": True} if spec.defer else {}),
     }
-    return function_call("_declare_lists", values)
+    return function_call("_declare", values)
 
 
 def drop_statement(
