@@ -357,9 +357,17 @@ def _flat(value: Any) -> str:
 @model.command("functions")
 @model_argument
 @table_options("Table to print statements for")
+@click.option(
+    "--reveal-anchors", is_flag=True, help="All roles may read the rows that the model keeps."
+)
 @of_database
 def make_functions(
-    database_url: str, reference: str, table: str | None, column: str | None, as_json: bool
+    database_url: str,
+    reference: str,
+    table: str | None,
+    column: str | None,
+    reveal_anchors: bool,
+    as_json: bool,
 ) -> None:
     """Make functions code_NAME and project_NAME of a model.
 
@@ -369,7 +377,7 @@ def make_functions(
     if (table is None) != (column is None):
         raise click.UsageError("give both --table and --column, or neither")
     with connected(database_url) as connection:
-        made = functions.create(connection, reference)
+        made = functions.create(connection, reference, reveal_anchors=reveal_anchors)
         created, query = [], []
         if table is not None and column is not None:
             system = of_model(connection, made, table, column)

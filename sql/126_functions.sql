@@ -34,6 +34,16 @@ BEGIN
                 SELECT string_agg(format('{ext}.inner_product(x, %L::{ext}.vector)', w.weights), ', ' ORDER BY w.place)
                 FROM unnest(layer.weights) WITH ORDINALITY w(weights, place)
             ), layer.bias);
+        ELSIF layer.kind = 'rbf' THEN
+            steps := format(E'%s\n    x := %s;', steps, projection);
+            projection := format('ARRAY[%s]::{ext}.vector', (
+                -- exp() raises an underflow error below about -745.
+                SELECT string_agg(format(
+                    'pg_catalog.exp(greatest((-%L::pg_catalog.float4)::pg_catalog.float8 OPERATOR(pg_catalog.*) '
+                    '{ext}.vector_l2_squared_distance(x, %L::{ext}.vector), (-700)::pg_catalog.float8))', layer.scale, w.anchor
+                ), ', ' ORDER BY w.place)
+                FROM unnest(layer.weights) WITH ORDINALITY w(anchor, place)
+            ));
         ELSE
             projection := hashindex._fill(
                 CASE layer.kind
@@ -83,7 +93,7 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION hashindex.create_functions(model text) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex.create_functions(model text, reveal_anchors boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -92,8 +102,10 @@ DECLARE
     named text := format('%s:%s', used.name, used.version);
     problem text := CASE
         WHEN used.network IS NOT NULL THEN 'it is evaluated in Python, not in SQL'
+        WHEN EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind = 'affinity')
+            THEN 'it compares a vector with its nearest anchors alone'
         -- Anchors are rows.
-        WHEN EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind IN ('rbf', 'affinity'))
+        WHEN NOT reveal_anchors AND EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind = 'rbf')
             THEN 'its anchors are rows that it was trained on, and every role can read the body of a function'
         WHEN (SELECT sum(cardinality(l.weights)::bigint * {ext}.vector_dims(l.weights[1])) FROM unnest(used.layers) l) > 4000000
             THEN 'it has more than 4000000 weights, too many for the body of a function'
@@ -116,6 +128,8 @@ BEGIN
                 WHEN used.network IS NOT NULL THEN format(
                     'Fill a column with its codes: pg-hashindex model encode %s --table TABLE --column COLUMN --into code', hashindex._shell_word(named))
                 WHEN octet_length(hashindex._function_name(used, 'project')) > 63 THEN 'Save it under a shorter name.'
+                WHEN EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind = 'rbf') THEN
+                    'If all roles may read these rows, pass reveal_anchors; or keep the codes in lists.'
                 ELSE 'Use thermometer, itq, pcah or lsh, or an index of pg_hashindex.' END;
     END IF;
     -- Another session that makes functions of the model, or drops it, waits.
@@ -160,7 +174,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_functions(text) IS
+COMMENT ON FUNCTION hashindex.create_functions(text, boolean) IS
     'makes functions code_NAME and project_NAME of a model, for expression indexes and generated columns; returns the name of the first';
 
 CREATE OR REPLACE FUNCTION hashindex.drop_functions(model text) RETURNS void

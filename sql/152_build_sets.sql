@@ -220,7 +220,7 @@ BEGIN
         END IF;
     ELSE
         -- A query is encoded by them, also where codes stand in a column.
-        PERFORM hashindex.create_functions(format('%s:%s', used.name, used.version));
+        PERFORM hashindex.create_functions(format('%s:%s', used.name, used.version), reveal_anchors);
     END IF;
     IF s.stores THEN
         SELECT r.named INTO s.code_column FROM (SELECT n, concat_ws('_', i.name, 'code', nullif(n, 1)) AS named FROM generate_series(1, 1000) n) r

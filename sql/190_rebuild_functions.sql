@@ -30,7 +30,8 @@ BEGIN
     END LOOP;
     -- Replacing a function keeps what depends on it.
     FOR made IN SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id IN (SELECT o.model_id FROM hashindex.object o) LOOP
-        PERFORM hashindex.create_functions(made);
+        -- Whoever made them has revealed what they hold.
+        PERFORM hashindex.create_functions(made, true);
     END LOOP;
 END
 $$;

@@ -55,8 +55,12 @@ def code_function(reference: str) -> tuple[str, str]:
     return f"{name}:{version}", f"code_{name}" if version == "1" else f"code_{name}_{version}"
 
 
-def create(connection: Connection, reference: str) -> ModelFunctions:
+def create(
+    connection: Connection, reference: str, *, reveal_anchors: bool = False
+) -> ModelFunctions:
     """Make the functions of a model, or make them again.
+
+    With ``reveal_anchors`` also of a model whose anchors are rows, which all roles may read then.
 
     Raises
     ------
@@ -67,5 +71,7 @@ def create(connection: Connection, reference: str) -> ModelFunctions:
     """
     with translated_errors():
         prepare_schema(connection)
-        (code,) = one_row(connection, "SELECT hashindex.create_functions($1)", [reference])
+        (code,) = one_row(
+            connection, "SELECT hashindex.create_functions($1, $2)", [reference, reveal_anchors]
+        )
     return ModelFunctions(store.describe(connection, reference), code)

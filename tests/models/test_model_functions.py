@@ -561,3 +561,21 @@ def test_printed_statements_run(connection, on, name, kind):
     assert len({*found} & {*exact}) >= 5
     refused = on(*command, "pg_class", "--column", "oid", code=3).stderr
     assert "is of type oid; model texts takes vector or halfvec of 8 dimensions" in refused
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+def test_anchors_that_all_roles_may_read(connection, items, metric):
+    """A kernel model is a function where it is said so, with the codes of the model."""
+    normalize = "l2" if metric == "cosine" else None
+    model = SGH(n_bits=8, n_anchors=20, random_state=0, normalize=normalize).fit(ROWS).to_model("m")
+    store.save(connection, replace(model, metric=metric))
+    with pytest.raises(psycopg.Error, match="every role can read the body"):
+        connection.execute("SELECT hashindex.create_functions('m')")
+    connection.execute("SELECT hashindex.create_functions('m', reveal_anchors => true)")
+    bits = codes.unpack(model.encode(ROWS[:50]), model.n_bits)
+    found = [code(connection, Vector(row), "m") for row in ROWS[:50]]
+    assert np.mean([[bit == "1" for bit in text] for text in found] == bits) > 0.99
+    connection.execute(
+        "CREATE INDEX ON items USING hnsw ((hashindex.code_m(embedding)::bit(8)) bit_hamming_ops)"
+    )
