@@ -40,7 +40,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
     END IF;
     -- As in Python.
-    cuts := coalesce(cuts, CASE WHEN method = 'thermometer' AND dimension < 768 THEN 3 ELSE 1 END);
+    cuts := coalesce(cuts, CASE WHEN method = 'thermometer' AND 3 * dimension <= 16000 THEN 3 ELSE 1 END);
     IF dimension * cuts > 16000 THEN
         PERFORM hashindex._refuse('cuts', cuts, '1: a code has 16000 bits at most');
     END IF;

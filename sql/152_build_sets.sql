@@ -193,6 +193,22 @@ BEGIN
 END
 $$;
 
+-- Refuses a model whose function is PL/pgSQL while roles that write to the table may not use pgvector's schema, whose functions it calls.
+CREATE OR REPLACE FUNCTION hashindex._check_writers(base regclass, used hashindex.model) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    roles text := string_agg(DISTINCT quote_ident(g.role), ', ') FROM hashindex._grants_on(base) g
+        WHERE g.privilege IN ('INSERT', 'UPDATE') AND NOT has_schema_privilege(g.role, '{ext}', 'USAGE');
+BEGIN
+    IF roles IS NOT NULL AND EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind IN ('affine', 'rbf')) THEN
+        RAISE EXCEPTION 'roles that write to % may not use the schema of pgvector, and model "%:%" calls its functions: %', base, used.name, used.version, roles
+            USING ERRCODE = 'insufficient_privilege', HINT = format('Run: GRANT USAGE ON SCHEMA %s TO %s;', '{ext}', roles);
+    END IF;
+END
+$$;
+
 -- Begins a set: its row, and what it takes beside pgvector's index, which is functions of the model, and a column of codes if it stores them.
 CREATE OR REPLACE FUNCTION hashindex._begin_set(i hashindex.index, INOUT s hashindex.index_set, reveal_anchors boolean DEFAULT false)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -219,6 +235,9 @@ BEGIN
             s.access := NULL;
         END IF;
     ELSE
+        IF s.code_column IS NULL OR s.stores THEN
+            PERFORM hashindex._check_writers(base, used);
+        END IF;
         -- A query is encoded by them, also where codes stand in a column.
         PERFORM hashindex.create_functions(format('%s:%s', used.name, used.version), reveal_anchors);
     END IF;

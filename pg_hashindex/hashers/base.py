@@ -488,7 +488,7 @@ class Hasher(ABC):
         cuts : {1, 3, 5}, optional
             Cuts of each projection, each of which takes a bit; they are evenly spaced multiples of
             ``deviation_``, or ``long_deviation_`` by inner product. By default 1, at 0; thermometer
-            has 3 below 768 dimensions.
+            has 3.
 
         Raises
         ------

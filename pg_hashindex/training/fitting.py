@@ -80,7 +80,7 @@ def train(
         `default_bits` says, each with its cuts.
     cuts : {1, 3, 5}, optional
         Cuts of each projection; several are for methods whose codes rank by distance. By default
-        they have 3, if ``n_bits`` are a multiple of 3; thermometer has 1 from 768 dimensions on.
+        they have 3, if ``n_bits`` are a multiple of 3; thermometer has 3 of each dimension.
         Codes that rank labels, and all others, have 1, at 0.
     codes
         With "learned" the model keeps the codes that training gave to its labelled rows, and an

@@ -280,7 +280,7 @@ def test_a_table_that_is_not_plain_is_kept_by_pgvector(run, bare, empty_url, kin
 def test_more_than_2000_dimensions(run, bare, empty_url):
     vectors = np.random.default_rng(1).standard_normal((1010, 2010)).astype(np.float32)
     fill(bare, "docs", vectors)
-    assert "thermometer, 2010 bits" in run(*START, "--database-url", empty_url, code=1).stderr
+    assert "thermometer, 6030 bits" in run(*START, "--database-url", empty_url, code=1).stderr
     result = run(*START, "--access", "lists", "--database-url", empty_url, code=1)
     assert "itq, 303 bits" in result.stderr
 

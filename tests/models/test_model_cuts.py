@@ -91,7 +91,7 @@ def test_thermometer_by_dimensions():
         X = np.random.default_rng(0).standard_normal((40, dimension))
         return Thermometer(**given).fit(X).to_model("m").n_bits
 
-    assert (bits(767), bits(768), bits(1)) == (3 * 767, 768, 3)
+    assert (bits(768), bits(5333), bits(5334), bits(1)) == (3 * 768, 15999, 5334, 3)
     assert [bits(8, n_bits=n) for n in (8, 24, 40)] == [8, 24, 40]
     for n in (4, 16, 20):
         with pytest.raises(InvalidInputError, match=f"1, 3 or 5 times 8, or left out; got {n}"):

@@ -4,6 +4,9 @@ import numpy as np
 import psycopg
 import pytest
 
+from pg_hashindex import store
+from pg_hashindex.hashers import ITQ
+
 ROWS = 3000
 
 
@@ -238,3 +241,17 @@ def test_lists_are_incomplete_in_sql(connection, docs):
     assert made is not None
     assert made[0] == "codes of docs:1 in lists"
     assert connection.execute("SELECT encoded FROM hashindex.index").fetchone() == (False,)
+
+
+def test_writers_without_pgvectors_schema_are_named(connection, docs, as_role):
+    model = ITQ(n_bits=16, random_state=0, normalize="l2").fit(docs).to_model("rotated")
+    store.save(connection, model)
+    as_role("writer")
+    connection.execute("REVOKE USAGE ON SCHEMA public FROM PUBLIC; GRANT INSERT ON docs TO writer")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="its functions: writer"):
+        create(connection, model="rotated")
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
+    connection.execute("GRANT USAGE ON SCHEMA public TO writer")
+    made = create(connection, model="rotated")
+    assert made is not None
+    assert made[0] == "codes of rotated:1 in hnsw"
