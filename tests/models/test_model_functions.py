@@ -566,7 +566,7 @@ def test_printed_statements_run(connection, on, name, kind):
 @pytest.mark.newest
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_anchors_that_all_roles_may_read(connection, items, metric):
-    """A kernel model is a function where it is said so, with the codes of the model."""
+    """A kernel model is a function where its anchors may be read, with the codes of the model."""
     normalize = "l2" if metric == "cosine" else None
     model = SGH(n_bits=8, n_anchors=20, random_state=0, normalize=normalize).fit(ROWS).to_model("m")
     store.save(connection, replace(model, metric=metric))
