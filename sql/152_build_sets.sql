@@ -223,12 +223,11 @@ BEGIN
     IF s.model_id IS NULL THEN
         s.halves := hashindex._vector_type(base, s.column_name) = '{ext}.halfvec';
         IF NOT s.halves THEN
-            -- The sum of squares is a quick bound of the largest component.
             EXECUTE format(
-                'SELECT EXISTS (SELECT FROM %s b WHERE {ext}.vector_norm(b.%I) > 65504 AND (SELECT max(abs(e)) FROM unnest(b.%I::real[]) e) > 65504)',
-                base, s.column_name, s.column_name
+                'SELECT bool_or(65504 < ANY (b.%2$I::real[]) OR -65504 > ANY (b.%2$I::real[])) FROM %1$s b WHERE {ext}.vector_norm(b.%2$I) > 65504',
+                base, s.column_name
             ) INTO longer;
-            s.halves := NOT longer;
+            s.halves := longer IS NOT true;
         END IF;
         IF s.dimension > (CASE WHEN s.halves THEN 4000 ELSE 2000 END) THEN
             RAISE NOTICE 'pgvector indexes no vectors of % dimensions: searches of index "%" are exact', s.dimension, i.name;

@@ -1,5 +1,17 @@
 -- Verbs on indexes that SQL runs in one transaction: create, swap, rollback, prune, configure, rename.
 
+-- Has Citus use one connection to each node in this transaction: it makes functions there, and reads a table in shards.
+CREATE OR REPLACE FUNCTION hashindex._go_in_sequence(base regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF hashindex._is_sharded(base) THEN
+        PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
+    END IF;
+END
+$$;
+
 -- Begins an index with a set of pgvector: its row and that of the set, with a model that is trained if none is named.
 CREATE OR REPLACE FUNCTION hashindex._begin_create(
     name text, base regclass, column_name text, model text, access text, store boolean, code_column text, metric text, tenant text, key_columns text[],
@@ -10,11 +22,15 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
-    -- A small table needs no codes, unless they are asked for.
-    wanted text := coalesce(model, CASE WHEN access IS NULL AND NOT store AND code_column IS NULL AND hashindex._rows_of(base) < 1000 THEN 'none' END);
+    wanted text := model;
     declared record;
 BEGIN
     PERFORM hashindex._check_administrator();
+    PERFORM hashindex._go_in_sequence(base);
+    -- A small table needs no codes, unless they are asked for.
+    IF wanted IS NULL AND access IS NULL AND NOT store AND code_column IS NULL AND hashindex._rows_of(base) < 1000 THEN
+        wanted := 'none';
+    END IF;
     IF wanted IS NULL THEN
         IF code_column IS NOT NULL THEN
             RAISE EXCEPTION 'column "%" holds codes, and no model is named that made them', code_column USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the model.';
@@ -181,6 +197,7 @@ BEGIN
             USING ERRCODE = 'feature_not_supported', HINT = 'Create an index of another name beside it, and drop this one then.';
     END IF;
     before := hashindex._used_set(i);
+    PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
     -- A second swap waits here, and then finds the first.
     SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = index_name AND x.state <> 'used';

@@ -31,38 +31,39 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    found double precision;
+    ids text[];
+    queries {ext}.vector[];
+    worst double precision;
+    n bigint;
+    wanted bigint := 0;
+    found bigint := 0;
 BEGIN
     IF k IS NULL OR k NOT BETWEEN 1 AND 1000000 THEN
         PERFORM hashindex._refuse('k', k, '1 to 1000000');
     ELSIF sample IS NULL OR sample < 1 THEN
         PERFORM hashindex._refuse('sample', sample, '1 or more');
     END IF;
-    -- A row always finds itself, so one more is searched for, and the row left out. Any row as near as the k-th is as good an answer.
     EXECUTE format(
-        $recall$
-        SELECT sum(f.found)::double precision / nullif(sum(e.wanted), 0) FROM (
-            SELECT %s AS id, b.%I::{ext}.vector AS query
-            FROM %s b WHERE b.%I IS NOT NULL ORDER BY random() LIMIT $4
-        ) r CROSS JOIN LATERAL (
-            SELECT max(x.distance) AS worst, count(*) AS wanted FROM (
-                SELECT x.distance FROM hashindex.exact_search($1, r.query, $2 + 1) x WHERE x.id <> r.id ORDER BY x.distance LIMIT $2
-            ) x
-        ) e CROSS JOIN LATERAL (
-            SELECT count(*) AS found FROM (
-                SELECT s.distance FROM hashindex.search($1, r.query, $2 + 1, $3%s) s
-                WHERE s.id <> r.id ORDER BY s.distance LIMIT $2
-            ) s WHERE s.distance <= e.worst
-        ) f$recall$,
-        hashindex._key_text('b', i.key_columns), i.column_name,
-        format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name,
-        CASE WHEN i.tenant_column IS NOT NULL THEN ', all_tenants => true' END
-    ) INTO found USING index_name, k, candidates, sample;
-    IF found IS NULL THEN
+        'SELECT array_agg(r.id), array_agg(r.query) FROM (SELECT %s AS id, b.%I::{ext}.vector AS query FROM %s b WHERE b.%I IS NOT NULL ORDER BY random() LIMIT $1) r',
+        hashindex._key_text('b', i.key_columns), i.column_name, format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name
+    ) INTO ids, queries USING sample;
+    FOR place IN 1..coalesce(cardinality(ids), 0) LOOP
+        -- A row always finds itself, so one more is searched for, and the row left out. Any row as near as the k-th is as good an answer.
+        SELECT max(x.distance), count(*) INTO worst, n FROM (
+            SELECT x.distance FROM hashindex.exact_search(index_name, queries[place], k + 1) x WHERE x.id <> ids[place] ORDER BY x.distance LIMIT k
+        ) x;
+        wanted := wanted + n;
+        SELECT count(*) INTO n FROM (
+            SELECT s.distance FROM hashindex.search(index_name, queries[place], k + 1, candidates, all_tenants => i.tenant_column IS NOT NULL) s
+            WHERE s.id <> ids[place] ORDER BY s.distance LIMIT k
+        ) s WHERE s.distance <= worst;
+        found := found + n;
+    END LOOP;
+    IF wanted = 0 THEN
         RAISE EXCEPTION 'index "%" has fewer than two rows to compare', index_name
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
-    RETURN found;
+    RETURN found::double precision / wanted;
 END
 $$;
 

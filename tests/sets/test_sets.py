@@ -255,3 +255,29 @@ def test_writers_without_pgvectors_schema_are_named(connection, docs, as_role):
     made = create(connection, model="rotated")
     assert made is not None
     assert made[0] == "codes of rotated:1 in hnsw"
+
+
+def test_what_cannot_be_measured_yet_has_the_usual_settings(connection, docs):
+    """A transaction that updated rows does not use the index that it builds then."""
+    with connection.transaction():
+        connection.execute("UPDATE docs SET account = account + 1")
+        made = create(connection)
+        assert made is not None
+        assert made[4] is None
+        assert len(search(connection, docs[0], 20)) == 20
+    assert recall(connection, docs) >= 0.9
+
+
+def test_vectors_that_no_index_takes_are_searched_exactly(connection):
+    connection.execute(
+        "CREATE TABLE wide (id int PRIMARY KEY, embedding vector(4100));"
+        "INSERT INTO wide SELECT n, array_fill(n, ARRAY[4099]) || 1 FROM generate_series(1, 20) n"
+    )
+    made = create(connection, "wide", table="wide", model="none", metric="l2")
+    assert made is not None
+    assert made[:2] == ("vectors as halfvec without an index", None)
+    found = connection.execute(
+        "SELECT id FROM hashindex.search_wide((SELECT embedding FROM wide WHERE id = 7), 3)"
+    ).fetchall()
+    assert found[0] == (7,)
+    assert len(found) == 3
