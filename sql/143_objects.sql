@@ -117,6 +117,53 @@ BEGIN
 END
 $$;
 
+-- Faults of the codes of models that a table has in indexes and generated columns, and a remedy: an index or a column of another length than
+-- the model's, an index of pgvector by another distance than Hamming's, and functions that were dropped or changed since they were made.
+CREATE OR REPLACE FUNCTION hashindex._code_faults(base regclass) RETURNS TABLE (fault text, remedy text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH made AS (
+        SELECT o.model_id, o.name, e.id, m.n_bits, format('%s:%s', m.name, m.version) AS model,
+               CASE WHEN e.id IS NULL THEN 'is missing' WHEN o.server = current_setting('server_version_num')::integer / 10000
+                    AND o.hash <> hashindex._hash_of(e.kind, e.id) THEN 'was changed' END AS changed
+        FROM hashindex.object o LEFT JOIN hashindex._existing() e USING (kind, name) JOIN hashindex.model m ON m.id = o.model_id WHERE o.kind = 'function'
+    ),
+    held AS (
+        -- Expressions of indexes. One index may have several.
+        SELECT f.*, a.attrelid, a.attnum, a.atttypmod, format('index %s', a.attrelid::regclass) AS holder, format('DROP INDEX CONCURRENTLY %s', a.attrelid::regclass) AS goes
+        FROM made f JOIN pg_depend d ON (d.refclassid, d.refobjid, d.classid) = ('pg_proc'::regclass, f.id, 'pg_class'::regclass)
+        JOIN pg_index x ON x.indexrelid = d.objid JOIN pg_attribute a ON a.attrelid = x.indexrelid AND x.indkey[a.attnum - 1] = 0
+        WHERE x.indrelid = base AND a.atttypid = 'bit'::regtype
+          AND strpos(pg_get_indexdef(a.attrelid, a.attnum, false), (SELECT quote_ident(p.proname) FROM pg_proc p WHERE p.oid = f.id) || '(') > 0
+        UNION ALL
+        SELECT f.*, a.attrelid, a.attnum, a.atttypmod, format('column %I', a.attname), format('ALTER TABLE %s DROP COLUMN %I', base, a.attname)
+        FROM made f JOIN pg_depend d ON (d.refclassid, d.refobjid, d.classid) = ('pg_proc'::regclass, f.id, 'pg_attrdef'::regclass)
+        JOIN pg_attrdef k ON k.oid = d.objid JOIN pg_attribute a ON a.attrelid = k.adrelid AND a.attnum = k.adnum
+        WHERE k.adrelid = base AND a.attgenerated <> '' AND a.atttypid = 'bit'::regtype
+    )
+    SELECT format('%s has bit(%s), and codes of model %s have %s bits', h.holder, h.atttypmod, h.model, h.n_bits), format('%s; then make it with ::bit(%s)', h.goes, h.n_bits)
+    FROM held h WHERE h.atttypmod <> -1 AND h.atttypmod <> h.n_bits
+    UNION ALL
+    SELECT format('index %s ranks codes of model %s by %s', x.indexrelid::regclass, h.model, c.opcname),
+           format('DROP INDEX CONCURRENTLY %s; then make it with bit_hamming_ops', x.indexrelid::regclass)
+    FROM held h JOIN pg_index x ON x.indrelid = base CROSS JOIN LATERAL unnest(x.indkey::smallint[], x.indclass::oid[]) WITH ORDINALITY k(attnum, opclass, n)
+    JOIN pg_opclass c ON c.oid = k.opclass JOIN pg_am am ON am.oid = c.opcmethod
+    WHERE am.amname IN ('hnsw', 'ivfflat') AND c.opcname <> 'bit_hamming_ops'
+      AND (h.attrelid, h.attnum) IN ((x.indexrelid, k.n), (base, k.attnum))
+    UNION ALL
+    SELECT format('function hashindex.%s of model %s %s', f.name, f.model, f.changed),
+           'SELECT hashindex.rebuild_functions(); then REINDEX what was written by it'
+    FROM made f WHERE f.changed IS NOT NULL AND f.model_id IN (
+        SELECT h.model_id FROM held h UNION ALL
+        SELECT s.model_id FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name WHERE hashindex._oid_of(i.schema_name, i.table_name) = base
+    )
+    ORDER BY 1;
+END
+$$;
+
 -- Makes an object one of an index, as soon as it is there. The administrator owns it: a member of his, or a superuser, creates it as itself.
 -- A table loses what default privileges gave to other roles.
 CREATE OR REPLACE FUNCTION hashindex._adopt(i hashindex.index, made regclass, description text) RETURNS void

@@ -371,6 +371,8 @@ BEGIN
     ELSE
         RETURN QUERY SELECT h.* FROM hashindex._health_of_lists(i, coalesce(health.full, false)) h;
     END IF;
+    RETURN QUERY SELECT 'codes', 'broken', count(*)::double precision, string_agg(f.fault, '; '), string_agg(DISTINCT f.remedy, '; ')
+    FROM hashindex._code_faults(hashindex._oid_of(i.schema_name, i.table_name)) f HAVING count(*) > 0;
 END
 $$;
 

@@ -113,7 +113,11 @@ def _keep(found: Diagnosis, chosen: Point) -> Advice:
 
 def advise(found: Diagnosis, goal: float) -> list[Advice]:
     """Say what else to do to the table and its indexes, what matters most first."""
-    return [*_filters(found, goal), *_dead(found), *_unused(found), *_toast(found)]
+    faults = [
+        Advice("codes", f"{_sentence(fault)}.", (remedy,), level="broken")
+        for fault, remedy in found.code_faults
+    ]
+    return [*faults, *_filters(found, goal), *_dead(found), *_unused(found), *_toast(found)]
 
 
 def _points(found: Diagnosis, index: VectorIndex) -> list[Point]:

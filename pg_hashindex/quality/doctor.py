@@ -32,6 +32,7 @@ from .doctor_catalog import (
     CatalogIndex,
     check_table,
     locked,
+    read_code_faults,
     read_facts,
     read_indexes,
     read_memory,
@@ -343,6 +344,7 @@ class _Doctor:
             codes=[],
             notes=self._notes,
             complete=measure,
+            code_faults=read_code_faults(self._connection, self._oid),
         )
         if not measure:
             return diagnosis

@@ -8,6 +8,7 @@ from psycopg.rows import class_row, dict_row
 
 from ..db.citus import SHOW_SHARDS, is_sharded, read_sizes
 from ..db.connection import Connection
+from ..db.owners import SCHEMA_OWNER
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
@@ -124,6 +125,23 @@ def read_indexes(connection: Connection, oid: int | None, column: str) -> list[C
         row |= {"metric": _METRICS.get(operator), "options": tuple(row["options"])}
         found.append(CatalogIndex(VectorIndex(**row), names, operator))
     return found
+
+
+def read_code_faults(connection: Connection, oid: int) -> tuple[tuple[str, str], ...]:
+    """Return the faults of codes of models on a table, and a remedy of each.
+
+    There are none without schema hashindex. The schema of another role is not read as a superuser,
+    whose session would run its functions.
+    """
+    is_safe = any(safe for safe, *_ in execute(connection, SCHEMA_OWNER))
+    (installed,) = one_row(
+        connection,
+        "SELECT CAST(to_regprocedure('hashindex._code_faults(regclass)') AS oid) IS NOT NULL",
+    )
+    if not (is_safe and installed):
+        return ()
+    found = execute(connection, "SELECT * FROM hashindex._code_faults($1::oid)", [oid])
+    return tuple((fault, remedy) for fault, remedy in found)
 
 
 def usual_metric(metrics: Iterable[str | None]) -> Metric:

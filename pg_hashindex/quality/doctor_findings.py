@@ -281,8 +281,9 @@ class Advice:
     kind
         Of a decision: ``keep`` what is there, ``nothing`` is needed, take ``signs`` or a
         ``function`` of a model in an HNSW, take an ``index`` of pg_hashindex, or ``unknown``.
-        Of other advice: ``btree``, ``iterative_scan``, ``vacuum``, ``unused`` or ``toast``. Of an
-        index of pg_hashindex: ``check``, ``recall``, ``exact`` or ``lists``.
+        Of other advice: ``codes`` that are not those of their model, ``btree``,
+        ``iterative_scan``, ``vacuum``, ``unused`` or ``toast``. Of an index of pg_hashindex:
+        ``check``, ``recall``, ``exact`` or ``lists``.
     text
         A sentence.
     commands
@@ -319,6 +320,8 @@ class Diagnosis:
         What could not be looked at, and why.
     complete
         Whether there was time for all measurements.
+    code_faults
+        Indexes, generated columns and functions that do not fit their model, and remedies.
     decision
         What to search by, None where nothing was to be measured; ``advice`` is what else to do.
     """
@@ -337,6 +340,7 @@ class Diagnosis:
     codes: list[CodeFit]
     notes: list[str]
     complete: bool
+    code_faults: tuple[tuple[str, str], ...] = ()
     decision: Advice | None = None
     advice: list[Advice] = field(default_factory=list)
 

@@ -12,8 +12,10 @@ from fixtures.databases import run_as_admin
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
+from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
+from pg_hashindex.hashers import Thermometer
 from pg_hashindex.quality.advice import decide
 from pg_hashindex.quality.doctor import _Doctor, diagnose
 from pg_hashindex.quality.doctor_filters import nodes
@@ -742,3 +744,16 @@ def test_tables_that_quickstart_refuses(on_bare, bare, docs):
         assert why in refused
     said = on_bare("doctor", "keyed", "v").stdout
     assert "pg-hashindex quickstart --table keyed --column v --access lists --id a,b\n" in said
+
+
+def test_codes_of_another_length_than_the_model_are_named(connection, items):
+    store.save(connection, Thermometer(random_state=0).fit(np.eye(8)).to_model("texts"))
+    connection.execute(
+        "SELECT hashindex.create_functions('texts');"
+        "CREATE INDEX short ON items USING hnsw"
+        " ((hashindex.code_texts(embedding)::bit(16)) bit_hamming_ops)"
+    )
+    first, *_ = diagnose(connection, "items", "embedding").advice
+    assert (first.kind, first.level) == ("codes", "broken")
+    assert "public.short has bit(16), and codes of model texts:1 have 24 bits." in first.text
+    assert first.commands == ("DROP INDEX CONCURRENTLY public.short; then make it with ::bit(24)",)
