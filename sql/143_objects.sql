@@ -200,6 +200,9 @@ DECLARE
     made record;
 BEGIN
     -- Sets of pgvector.
+    IF i.code_table IS NULL THEN
+        PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
+    END IF;
     PERFORM hashindex._drop_set(i, s) FROM hashindex.index_set s WHERE s.index_name = i.name;
     IF shares THEN
         -- Codes first: a session that has searched by them may then want to write, and would wait for a lock on the table. Writers hold the log.

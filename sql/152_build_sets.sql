@@ -209,6 +209,17 @@ BEGIN
 END
 $$;
 
+-- A name for pgvector's index of a set that no relation has.
+CREATE OR REPLACE FUNCTION hashindex._free_relation(i hashindex.index, s hashindex.index_set) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN r.named FROM (SELECT n, concat_ws('_', i.name, s.access, nullif(n, 1)) AS named FROM generate_series(1, 1000) n) r
+    WHERE hashindex._oid_of(i.schema_name, r.named) IS NULL ORDER BY r.n LIMIT 1;
+END
+$$;
+
 -- Begins a set: its row, and what it takes beside pgvector's index, which is functions of the model, and a column of codes if it stores them.
 CREATE OR REPLACE FUNCTION hashindex._begin_set(i hashindex.index, INOUT s hashindex.index_set, reveal_anchors boolean DEFAULT false)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -252,8 +263,7 @@ BEGIN
     s.relation := hashindex._serving_relation(i, s);
     s.owns_relation := s.relation IS NULL AND s.access IS NOT NULL;
     IF s.owns_relation THEN
-        SELECT r.named INTO s.relation FROM (SELECT n, concat_ws('_', i.name, s.access, nullif(n, 1)) AS named FROM generate_series(1, 1000) n) r
-        WHERE hashindex._oid_of(i.schema_name, r.named) IS NULL ORDER BY r.n LIMIT 1;
+        s.relation := hashindex._free_relation(i, s);
     END IF;
     s.state := 'building';
     s.created_at := now();
@@ -300,6 +310,8 @@ BEGIN
         'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'shown', hashindex._answer_keys(i),
         'answer', answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         'tenant', i.tenant_column IS NOT NULL, 'tenant_literal', quote_literal(i.tenant_column), 'tenant_type', hashindex._tenant_type(i),
+        -- Citus plans no parameters.
+        'plan_cache_mode', CASE WHEN hashindex._is_sharded(base::regclass) THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
         'dimension', s.dimension, 'vector_type', hashindex._vector_type(base::regclass, s.column_name), 'operator', hashindex._distance_operator(i.metric),
         'ranked_type', held.ranked_type, 'ranked_query', held.ranked_query, 'ranking', format('%s %s hashindex_ranked', held.expression, held.operator),
         'n', s.candidates, 'effort', coalesce(s.effort::text, 'NULL'),

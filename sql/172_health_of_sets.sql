@@ -1,4 +1,4 @@
--- Checks and repairs an index that pgvector keeps. Its searches stay right whatever is broken: they compare all rows then.
+-- Checks and repairs an index that pgvector keeps. Where its index is gone, searches compare all rows: they stay right.
 
 -- Health of an index with a set of pgvector.
 CREATE OR REPLACE FUNCTION hashindex._health_of_set(i hashindex.index, "full" boolean)
@@ -35,7 +35,15 @@ BEGIN
     IF faults <> '{}' THEN
         RETURN;
     END IF;
-    n := hashindex._dimension_of(base, s.column_name);
+    IF NOT EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = s.column_name AND a.atttypid IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype)
+    ) THEN
+        RETURN QUERY SELECT 'dimension', 'broken', NULL::double precision, format('column "%s" of %s holds no vectors any more: searches fail', s.column_name, base),
+            format('pg-hashindex index swap %s --column COLUMN, or drop the index', i.name);
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT coalesce(max({ext}.vector_dims(r.v)), $1) FROM (SELECT b.%I::{ext}.vector AS v FROM %s b WHERE b.%I IS NOT NULL LIMIT 1) r', s.column_name, base, s.column_name)
+    INTO n USING s.dimension;
     RETURN QUERY SELECT 'dimension', CASE WHEN n = s.dimension THEN 'ok' ELSE 'broken' END, n,
         CASE WHEN n = s.dimension THEN format('%s, as the set has', n) ELSE format('vectors of %s have %s dimensions, and the set %s: searches fail', base, n, s.dimension) END,
         CASE WHEN n <> s.dimension THEN format('put them into a column of their own, and run: pg-hashindex index swap %s --column COLUMN --model MODEL', i.name) END;
@@ -105,11 +113,16 @@ DECLARE
     i hashindex.index := hashindex._require(name, administers => true);
     s hashindex.index_set := hashindex._used_set(i);
     moved record;
+    places bigint;
 BEGIN
     SELECT n.nspname, c.relname, c.oid INTO moved FROM pg_class r JOIN pg_index x ON x.indexrelid = r.oid JOIN pg_class c ON c.oid = x.indrelid
     JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_am a ON a.oid = r.relam
     WHERE r.relname = s.relation AND a.amname = s.access ORDER BY n.nspname = i.schema_name DESC, c.relname = i.table_name DESC LIMIT 1;
-    IF hashindex._base_of(i) IS NULL AND moved.oid IS NOT NULL THEN
+    SELECT count(*) INTO places FROM pg_class r JOIN pg_am a ON a.oid = r.relam WHERE r.relname = s.relation AND a.amname = s.access;
+    IF hashindex._base_of(i) IS NULL AND places > 1 THEN
+        RAISE EXCEPTION 'table %.% of index "%" is gone, and several tables have an index "%"', i.schema_name, i.table_name, i.name, s.relation
+            USING ERRCODE = 'undefined_table', HINT = format('Drop the index, and create it on the table that is meant: pg-hashindex index drop %s', i.name);
+    ELSIF hashindex._base_of(i) IS NULL AND moved.oid IS NOT NULL THEN
         UPDATE hashindex.index x SET (schema_name, table_name) = (moved.nspname, moved.relname) WHERE x.name = i.name RETURNING x.* INTO i;
         RETURN NEXT format('the table is %s now', moved.oid::regclass);
     ELSIF hashindex._base_of(i) IS NULL THEN
@@ -125,7 +138,8 @@ BEGIN
                 USING ERRCODE = 'undefined_column', HINT = format('Drop the index: pg-hashindex index drop %s', i.name);
         END IF;
         UPDATE hashindex.index x SET column_name = moved.attname WHERE x.name = i.name RETURNING x.* INTO i;
-        UPDATE hashindex.index_set x SET column_name = moved.attname WHERE x.id = s.id RETURNING x.* INTO s;
+        UPDATE hashindex.index_set x SET column_name = moved.attname WHERE x.index_name = i.name AND x.column_name = s.column_name;
+        s := hashindex._set_of(i.name);
         RETURN NEXT format('the column is "%s" now', moved.attname);
     END IF;
     IF EXISTS (
@@ -137,8 +151,15 @@ BEGIN
         RETURN NEXT format('the key is %s now', hashindex._named(i.key_columns));
     END IF;
     IF s.access IS NOT NULL AND hashindex._serving_relation(i, s) <> s.relation THEN
-        UPDATE hashindex.index_set x SET (relation, owns_relation) = (hashindex._serving_relation(i, s), false) WHERE x.id = s.id RETURNING x.* INTO s;
+        -- Ours under another name stays ours.
+        UPDATE hashindex.index_set x
+        SET (relation, owns_relation) = (hashindex._serving_relation(i, s), s.owns_relation AND hashindex._oid_of(i.schema_name, s.relation) IS NULL)
+        WHERE x.id = s.id RETURNING x.* INTO s;
         RETURN NEXT format('index %I serves the set', s.relation);
+    END IF;
+    IF s.access IS NOT NULL AND NOT s.owns_relation AND hashindex._serving_relation(i, s) IS NULL THEN
+        -- The user's index is gone: this one will be ours.
+        UPDATE hashindex.index_set x SET (relation, owns_relation) = (hashindex._free_relation(i, s), true) WHERE x.id = s.id RETURNING x.* INTO s;
     END IF;
     IF EXISTS (SELECT FROM hashindex._object_faults(i, '{function}')) THEN
         RETURN NEXT 'made the search function again';

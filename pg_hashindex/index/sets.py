@@ -42,7 +42,7 @@ _USE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
 _FINISH_SWAP: LiteralString = "SELECT * FROM hashindex._finish_swap($1, $2, $3, $4)"
 _REBIND: LiteralString = "SELECT hashindex._rebind_set($1)"
 _LACKS: LiteralString = """
-    SELECT s.owns_relation AND hashindex._serving_relation(i, s) IS NULL, s.id
+    SELECT s.access IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL, s.id
     FROM hashindex.index i, hashindex._set_of(i.name) s WHERE i.name = $1
 """
 _BUILDS: LiteralString = """

@@ -10,7 +10,7 @@ RETURNS TABLE ({answer}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = {plan_cache_mode}
 SET enable_seqscan = off
 AS $body$
 #variable_conflict use_column

@@ -131,6 +131,42 @@ def test_changes_are_named_and_repaired(connection, docs, on, change):  # noqa: 
     assert [hit.id for hit in index.search(docs[7], 1)] == [8]
 
 
+def test_an_index_of_the_users_that_is_dropped(connection, docs, on):  # noqa: F811
+    connection.execute(
+        "CREATE INDEX mine ON docs USING hnsw ((embedding::halfvec(32)) halfvec_cosine_ops)"
+    )
+    assert HashIndex.create(connection, "docs", **TABLE, model="none").relation == "mine"
+    connection.execute("DROP INDEX mine")
+    assert troubles(connection) == {"index": "warning"}
+    on("index", "repair", "docs")
+    assert troubles(connection) == {}
+    assert relations(connection) == ["docs_hnsw", "docs_pkey"]
+
+
+def test_our_index_under_another_name_stays_ours(connection, docs, on):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+    connection.execute("ALTER INDEX docs_hnsw RENAME TO other")
+    assert troubles(connection) == {"index": "warning"}
+    on("index", "repair", "docs")
+    assert troubles(connection) == {}
+    on("index", "drop", "docs", "--yes")
+    assert relations(connection) == ["docs_pkey"]
+
+
+def test_a_name_that_several_tables_have_is_not_guessed(connection, docs, on):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+    connection.execute("CREATE SCHEMA other; CREATE TABLE other.docs (LIKE docs INCLUDING ALL)")
+    connection.execute("CREATE INDEX docs_hnsw ON other.docs USING hnsw (embedding vector_l2_ops)")
+    connection.execute("ALTER TABLE docs RENAME TO papers")
+    assert "several tables have" in on("index", "repair", "docs", code=3).output
+
+
+def test_a_column_of_another_type_is_named(connection, docs):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE, model="none")
+    connection.execute("TRUNCATE docs; ALTER TABLE docs ALTER embedding TYPE text")
+    assert troubles(connection)["dimension"] == "broken"
+
+
 def test_work_on_lists_is_refused_for_sets(connection, docs):  # noqa: F811
     index = HashIndex.create(connection, "docs", **TABLE)
     for call in (
