@@ -3,7 +3,7 @@
 SELECT i.name, i.schema_name AS "schema", i.table_name AS "table", i.column_name AS "column",
        CASE WHEN i.code_table IS NULL THEN hashindex._options_of_set(i, s)
            ELSE hashindex._options_of(i) END::text AS options,
-       c.oid IS NOT NULL AS is_there, coalesce(pg_table_is_visible(c.oid), false) AS visible,
+       i.code_table IS NULL AS by_pgvector, c.oid IS NOT NULL AS is_there, coalesce(pg_table_is_visible(c.oid), false) AS visible,
        CASE WHEN m.id IS NULL THEN 'none' ELSE pg_catalog.format('%s:%s', m.name, m.version) END
            AS model,
        coalesce(m.dimension, s.dimension) AS dimension, coalesce(m.metric, i.metric) AS model_metric

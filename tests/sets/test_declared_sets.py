@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from pgvector.sqlalchemy import VECTOR
 from test_sets import ROWS, docs, search  # noqa: F401 (a fixture)
 
-from pg_hashindex.contrib.alembic.comparing import existing_indexes
+from pg_hashindex.contrib.alembic.comparing import _model_sizes, _swap, existing_indexes
 from pg_hashindex.contrib.sqlalchemy import HashIndex
 from pg_hashindex.db.connection import create_engine
 
@@ -43,3 +43,17 @@ def test_vectors_and_another_model(connection, docs, url):  # noqa: F811
         "SELECT state, model_id IS NOT NULL FROM hashindex.index_set ORDER BY id"
     ).fetchall() == [("former", False), ("used", True)]
     assert len(search(connection, docs[0], 30)) == 30
+
+
+def test_a_model_that_was_trained_again_is_seen(connection, docs, url):  # noqa: F811
+    connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding')")
+    with create_engine(url).begin() as transaction:
+        index = declared(model="texts", access="hnsw")
+        index.create(transaction)
+        (found,) = existing_indexes(transaction, "public").values()
+        assert _swap(index.spec(), found, _model_sizes(transaction)) == []
+    connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding', seed => 1)")
+    with create_engine(url).begin() as transaction:
+        (found,) = existing_indexes(transaction, "public").values()
+        (swap,) = _swap(index.spec(), found, _model_sizes(transaction))
+        assert (swap.name, swap.model) == ("docs", "texts:2")

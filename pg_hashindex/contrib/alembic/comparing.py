@@ -45,6 +45,8 @@ class Existing:
     is_there: bool
     #: Whether the table's bare name finds it.
     visible: bool
+    #: Whether pgvector keeps it.
+    by_pgvector: bool
 
 
 # Dimension by name and version.
@@ -69,7 +71,8 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
         spec = IndexSpec(**place, options=options)
         if spec.schema == default_schema:
             spec = replace(spec, schema=None)
-        rest = {name: row[name] for name in ("dimension", "model_metric", "is_there", "visible")}
+        read = ("dimension", "model_metric", "is_there", "visible", "by_pgvector")
+        rest = {name: row[name] for name in read}
         found[spec.name] = Existing(spec, **rest)
     return found
 
@@ -261,6 +264,10 @@ def _dropped_columns(upgrade_ops: ops.UpgradeOps) -> set[tuple[str | None, str, 
 def _swap(spec: IndexSpec, found: Existing, sizes: _Sizes) -> list[MigrateOperation]:
     """Return the operation for another model, if it is another."""
     was = found.spec.model
+    if found.by_pgvector and ":" not in spec.model and spec.model != "none":
+        # A model that was trained again: a set of pgvector takes it without a command.
+        newest = max((version for name, version in sizes if name == spec.model), default=None)
+        spec = spec if newest is None else replace(spec, model=f"{spec.model}:{newest}")
     if spec.model in (was, was.partition(":")[0]):
         return []
     if _size(spec, sizes) is None:
