@@ -259,7 +259,7 @@ BEGIN
             CASE WHEN i.tenant_column IS NOT NULL THEN format(', tenant => $8::%s, all_tenants => $9', hashindex._tenant_type(i)) END
         )
         USING query, k, candidates, effort, filter, where_equals, caller_path, tenant, all_tenants;
-    ELSIF all_tenants OR only_tenant IS NULL AND (filter IS NOT NULL OR where_equals <> '{}') THEN
+    ELSIF only_tenant IS NULL AND (all_tenants OR filter IS NOT NULL OR where_equals <> '{}') THEN
         RETURN QUERY SELECT f.id, f.distance
         FROM hashindex._filtered_search(
             i, query::{ext}.vector, k, candidates, effort, coalesce(filter, CASE WHEN all_tenants THEN 'true' END), where_equals, caller_path

@@ -11,6 +11,8 @@ CREATE OR REPLACE FUNCTION hashindex.hybrid(
     depth integer DEFAULT NULL,
     -- Defaults are evaluated in the caller's statement, before this function sets its own path.
     configuration regconfig DEFAULT get_current_ts_config(),
+    tenant text DEFAULT NULL,
+    all_tenants boolean DEFAULT false,
     caller_path text DEFAULT current_setting('search_path')
 )
 RETURNS TABLE (id text, score double precision, distance double precision, word_rank integer)
@@ -27,6 +29,7 @@ DECLARE
     depth integer := coalesce(depth, greatest(4 * least(k, 1000000), 50));
     column_type regtype;
     document text;
+    of_tenant text := CASE WHEN tenant IS NOT NULL THEN format('%s.%I OPERATOR(pg_catalog.=) %L::%s', base, i.tenant_column, tenant, hashindex._tenant_type(i)) END;
     kept text[] := hashindex._code_keys(i);
     statement text;
     near record;
@@ -51,7 +54,7 @@ BEGIN
             USING ERRCODE = 'datatype_mismatch', HINT = 'Name a column of text or of type tsvector.';
     END IF;
     SELECT array_agg(s.id ORDER BY s.distance, s.id) AS ids, array_agg(s.distance ORDER BY s.distance, s.id) AS distances INTO near
-    FROM hashindex.search(index_name, query, depth, filter => filter, caller_path => caller_path) s;
+    FROM hashindex.search(index_name, query, depth, filter => filter, tenant => tenant, all_tenants => all_tenants, caller_path => caller_path) s;
     IF numnode(asked) > 0 THEN
         -- The expression of an index USING gin (to_tsvector('english', column)).
         document := format('%s.%I', base, text_column);
@@ -64,12 +67,12 @@ BEGIN
                 SELECT %s, pg_catalog.ts_rank_cd(%s, $1, 1) AS rank
                 FROM %s
                 WHERE %s OPERATOR(pg_catalog.@@) $1 AND (%s
-                ) ORDER BY rank DESC, %s LIMIT $2
+                ) AND %s ORDER BY rank DESC, %s LIMIT $2
             ) w$statement$,
             hashindex._key_text('w', kept), hashindex._columns_of('w', kept),
             hashindex._columns_of(base, i.key_columns, kept), document,
             base,
-            document, coalesce(filter, 'true'),
+            document, coalesce(filter, 'true'), coalesce(of_tenant, 'true'),
             hashindex._columns_of(base, i.key_columns)
         );
         -- Under the caller's path even format may be somebody else's, so only what is written already runs there.
@@ -91,5 +94,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.hybrid(text, anycompatible, text, text, integer, text, double precision, integer, regconfig, text) IS
+COMMENT ON FUNCTION hashindex.hybrid(text, anycompatible, text, text, integer, text, double precision, integer, regconfig, text, boolean, text) IS
     'rows near to a vector or holding words, by reciprocal rank fusion: score = weight / (60 + place) summed over both lists';

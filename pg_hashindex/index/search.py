@@ -91,6 +91,8 @@ class HybridOptions(TypedDict, total=False):
     vector_weight: float
     depth: int | None
     configuration: str | None
+    tenant: Any
+    all_tenants: bool
 
 
 # A statement and its parameters.
@@ -258,6 +260,8 @@ class Hybrid(_Question):
     vector_weight: float = 0.5
     depth: int | None = None
     configuration: str | None = None
+    tenant: Any = _NOT_GIVEN
+    all_tenants: bool = False
 
     def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of ``hashindex.hybrid``."""
@@ -279,6 +283,11 @@ class Hybrid(_Question):
         if self.configuration is not None:
             params.append(self.configuration)
             query += f", configuration => ${len(params)}::text::regconfig"
+        if (tenant := _tenant_text(row, self.tenant)) is not None:
+            params.append(tenant)
+            query += f", tenant => ${len(params)}"
+        if self.all_tenants:
+            query += ", all_tenants => true"
         key = row.key.shown_from_text(sql.Identifier("id"))
         return sql.SQL(query + ")").format(key), params
 

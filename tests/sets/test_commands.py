@@ -181,3 +181,22 @@ def test_work_on_lists_is_refused_for_sets(connection, docs):  # noqa: F811
     ):  # fmt: skip
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="kept by pgvector"):
             connection.execute(f"SELECT hashindex.{statement}".encode())
+
+
+@pytest.mark.parametrize("access", ["hnsw", "lists"])
+def test_words_and_vectors_of_a_tenant(connection, docs, access):  # noqa: F811
+    connection.execute(
+        "ALTER TABLE docs ADD body text; UPDATE docs SET body = 'row ' || id || ' of ' || account"
+    )
+    connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding')")
+    index = HashIndex.create(
+        connection, "docs", **TABLE, model="texts", access=access, tenant="account"
+    )
+    for given, tenants in (({"tenant": 7}, {7}), ({"all_tenants": True}, set(range(50)))):
+        found = index.hybrid(docs[0], "of 7", "body", k=12, **given)
+        assert len(found) == 12
+        assert {hit.id % 50 for hit in found} <= tenants
+    with pytest.raises(InvalidInputError, match="names none"):
+        index.hybrid(docs[0], "of 7", "body")
+    assert [hit.id % 50 for hit in index.search(docs[0], 5, tenant=7)] == [7] * 5
+    assert len(index.search(docs[0], 70, all_tenants=True)) == 70

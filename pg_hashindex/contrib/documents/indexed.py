@@ -190,8 +190,8 @@ class IndexedDocuments:
         """Compare documents with the query: those that an index finds by codes, or all."""
         where = asked.get("where")
         if index is not None:
-            if where is None:
-                asked = {**index.everywhere, **asked}
+            # A filter may name no tenant, of an index that has tenants.
+            asked = {**index.everywhere, **asked}
             return HashIndex(connection, index.name, index).search(query, k, **asked)
         return self.table.nearest(connection, self.metric, query, k, where)
 
