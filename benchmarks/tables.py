@@ -387,7 +387,7 @@ def function_prices() -> str:
 def sizes() -> str:
     """Bytes a row of each number of bits and access path."""
     found = read("sizing")
-    columns = {"codes, `scan`": "scan", "`landmarks` adds": "landmarks"}
+    columns = {"codes, `scan`": "scan", "`lists` add": "landmarks"}
     return pivot(
         "bits",
         (

@@ -221,7 +221,7 @@ def upgrade() -> None:
         sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),
         sa.CheckConstraint("building = 'lists'", name="index_building_check"),
         sa.CheckConstraint("candidates >= 1", name="index_candidates_check"),
-        sa.CheckConstraint("effort BETWEEN 1 AND 1000", name="index_probes_check"),
+        sa.CheckConstraint("effort BETWEEN 1 AND 1000", name="index_effort_check"),
         sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", name="index_storage_check"),
         sa.CheckConstraint(
             "(swap_of IS NULL) = (swap_state IS NULL) AND swap_state IN ('next', 'previous')",

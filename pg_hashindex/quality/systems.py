@@ -131,12 +131,12 @@ class Setting:
     """One way to ask a system.
 
     ``session`` are settings of PostgreSQL, ``candidates`` the rows that are compared exactly, and
-    ``probes`` the lists that an index of pg_hashindex reads.
+    ``effort`` the lists that an index of pg_hashindex reads.
     """
 
     session: Mapping[str, int | str] = field(default_factory=dict)
     candidates: int = 0
-    probes: int | None = None
+    effort: int | None = None
 
 
 #: As sessions are, with the defaults of the system.
@@ -392,7 +392,7 @@ class CodeIndex(System):
     ) -> sql.Composed:
         given = [f"({one}\n)" for one in conditions if one is not None]
         arguments = [sql.SQL("$1::{}, k => {}").format(self.of.of_pgvector("vector"), n)]
-        counts = {"candidates": setting.candidates, "probes": setting.probes}
+        counts = {"candidates": setting.candidates, "effort": setting.effort}
         for name, count in counts.items():
             if count:
                 arguments.append(sql.SQL("{} => {}").format(sql.SQL(name), count))

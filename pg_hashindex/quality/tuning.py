@@ -184,7 +184,7 @@ def tune(
         if max(point.least_recall for point in measured.values()) < recall:
             top, cause = _climb(at, top, recall, row, exact_ms[0])
         if cause is None and row.access == "lists":
-            _try_probes(at, top.effort or 1, sorted({count for _, count in measured}), recall)
+            _try_effort(at, top.effort or 1, sorted({count for _, count in measured}), recall)
     points = sorted(measured.values(), key=_size)
     best, cause = _best(points, recall, max_ms, cause)
     return Tuned(
@@ -321,7 +321,7 @@ def _step(
     return best, None
 
 
-def _try_probes(at: _At, start: int, counts: Sequence[int], recall: float) -> None:
+def _try_effort(at: _At, start: int, counts: Sequence[int], recall: float) -> None:
     """Measure less and more effort than ``start``, as long as searches do not become slower.
 
     Each with the fewest candidates that reach the recall, and the others that the way there takes.
