@@ -17,7 +17,6 @@ from pg_hashindex.hashers import make_hasher
 from pg_hashindex.index.handle import HashIndex
 
 BITS = (64, 128, 192, 256, 384)
-PATHS = ("lists",)
 
 
 def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any]:
@@ -30,14 +29,11 @@ def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any
     summary = index.summary()
     assert summary.codes == len(X)
     found: dict[str, Any] = {"bits": n_bits, "scan": summary.code_bytes}
-    for path in PATHS:
-        index.configure(access=path)
-        index.encode()
-        # Codes lie in lists then, with the number of their list.
-        now = index.summary()
-        found[path] = now.code_bytes + now.access_bytes - found["scan"]
-        index.configure(access="scan")
-        index.encode()
+    index.configure(access="lists")
+    index.encode()
+    # Codes lie in lists now, with the number of their list.
+    now = index.summary()
+    found["landmarks"] = now.code_bytes + now.access_bytes - found["scan"]
     index.drop()
     store.drop(connection, "m")
     return found
