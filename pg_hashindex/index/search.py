@@ -382,7 +382,7 @@ class Searches(Generic[Hits, HybridHits]):
         filter : str, optional
             A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
             caller's rights; pass text from users by ``where``, which quotes it.
-        all_tenants
+        all_tenants : bool, optional
             Search the rows of all tenants, of an index that has tenants.
         tenant : optional
             Only rows of this tenant are searched. An index with tenants wants one, or a filter;
