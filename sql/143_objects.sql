@@ -148,10 +148,10 @@ BEGIN
     FROM held h WHERE h.atttypmod <> -1 AND h.atttypmod <> h.n_bits
     UNION ALL
     SELECT format('index %s ranks codes of model %s by %s', x.indexrelid::regclass, h.model, c.opcname),
-           format('DROP INDEX CONCURRENTLY %s; then make it with bit_hamming_ops', x.indexrelid::regclass)
+           format('DROP INDEX CONCURRENTLY %s; then make it with {ext}.bit_hamming_ops', x.indexrelid::regclass)
     FROM held h JOIN pg_index x ON x.indrelid = base CROSS JOIN LATERAL unnest(x.indkey::smallint[], x.indclass::oid[]) WITH ORDINALITY k(attnum, opclass, n)
     JOIN pg_opclass c ON c.oid = k.opclass JOIN pg_am am ON am.oid = c.opcmethod
-    WHERE am.amname IN ('hnsw', 'ivfflat') AND c.opcname <> 'bit_hamming_ops'
+    WHERE am.amname IN ('hnsw', 'ivfflat') AND c.opcname !~ '^bit_hamming_'
       AND (h.attrelid, h.attnum) IN ((x.indexrelid, k.n), (base, k.attnum))
     UNION ALL
     SELECT format('function hashindex.%s of model %s %s', f.name, f.model, f.changed),

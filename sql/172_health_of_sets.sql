@@ -114,6 +114,7 @@ DECLARE
     s hashindex.index_set := hashindex._used_set(i);
     moved record;
     places bigint;
+    gone boolean;
 BEGIN
     SELECT n.nspname, c.relname, c.oid INTO moved FROM pg_class r JOIN pg_index x ON x.indexrelid = r.oid JOIN pg_class c ON c.oid = x.indrelid
     JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_am a ON a.oid = r.relam
@@ -152,14 +153,15 @@ BEGIN
     END IF;
     IF s.access IS NOT NULL AND hashindex._serving_relation(i, s) <> s.relation THEN
         -- Ours under another name stays ours.
-        UPDATE hashindex.index_set x
-        SET (relation, owns_relation) = (hashindex._serving_relation(i, s), s.owns_relation AND hashindex._oid_of(i.schema_name, s.relation) IS NULL)
-        WHERE x.id = s.id RETURNING x.* INTO s;
+        gone := hashindex._oid_of(i.schema_name, s.relation) IS NULL;
+        s.relation := hashindex._serving_relation(i, s);
+        UPDATE hashindex.index_set x SET (relation, owns_relation) = (s.relation, s.owns_relation AND gone) WHERE x.id = s.id RETURNING x.* INTO s;
         RETURN NEXT format('index %I serves the set', s.relation);
     END IF;
     IF s.access IS NOT NULL AND NOT s.owns_relation AND hashindex._serving_relation(i, s) IS NULL THEN
         -- The user's index is gone: this one will be ours.
-        UPDATE hashindex.index_set x SET (relation, owns_relation) = (hashindex._free_relation(i, s), true) WHERE x.id = s.id RETURNING x.* INTO s;
+        s.relation := hashindex._free_relation(i, s);
+        UPDATE hashindex.index_set x SET (relation, owns_relation) = (s.relation, true) WHERE x.id = s.id RETURNING x.* INTO s;
     END IF;
     IF EXISTS (SELECT FROM hashindex._object_faults(i, '{function}')) THEN
         RETURN NEXT 'made the search function again';

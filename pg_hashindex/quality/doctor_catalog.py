@@ -130,15 +130,20 @@ def read_indexes(connection: Connection, oid: int | None, column: str) -> list[C
 def read_code_faults(connection: Connection, oid: int) -> tuple[tuple[str, str], ...]:
     """Return the faults of codes of models on a table, and a remedy of each.
 
-    There are none without schema hashindex. The schema of another role is not read as a superuser,
-    whose session would run its functions.
+    There are none without schema hashindex, or for a role that may not use it. The schema of
+    another role is not read as a superuser, whose session would run its functions.
     """
-    is_safe = any(safe for safe, *_ in execute(connection, SCHEMA_OWNER))
+    (usable,) = one_row(
+        connection,
+        "SELECT has_schema_privilege(to_regnamespace('hashindex')::oid, 'USAGE') IS TRUE",
+    )
+    if not usable or not any(safe for safe, *_ in execute(connection, SCHEMA_OWNER)):
+        return ()
     (installed,) = one_row(
         connection,
         "SELECT CAST(to_regprocedure('hashindex._code_faults(regclass)') AS oid) IS NOT NULL",
     )
-    if not (is_safe and installed):
+    if not installed:
         return ()
     found = execute(connection, "SELECT * FROM hashindex._code_faults($1::oid)", [oid])
     return tuple((fault, remedy) for fault, remedy in found)
