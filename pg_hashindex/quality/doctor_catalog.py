@@ -141,7 +141,9 @@ def read_code_faults(connection: Connection, oid: int) -> tuple[tuple[str, str],
         return ()
     (installed,) = one_row(
         connection,
-        "SELECT CAST(to_regprocedure('hashindex._code_faults(regclass)') AS oid) IS NOT NULL",
+        # Workers of Citus have functions and no catalog.
+        "SELECT CAST(to_regprocedure('hashindex._code_faults(regclass)') AS oid) IS NOT NULL "
+        "AND to_regclass('hashindex.object') IS NOT NULL",
     )
     if not installed:
         return ()

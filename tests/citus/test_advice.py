@@ -50,20 +50,19 @@ def test_a_reference_table_has_no_doctor(local, url):
     assert (code, "in shards" in text) == (3, True)
 
 
-def test_quickstart_makes_a_function(session, url):
+def test_quickstart_makes_a_set(session, url):
     name = "citus_tests_quick"
     asked = ("quickstart", *OF_TABLE, "--name", name, "--metric", "l2", "--yes")
     for _ in range(2):
         code, text = printed(url, *asked)
         assert code == 0, text
-        assert f"it was not measured: pg-hashindex doctor {TABLE} embedding" in text
-    query = text.partition("as $1:")[2].partition("Undo all of it")[0]
-    setting, search = query.split(";")[:2]
-    session.execute(setting.encode())
-    near = search.replace("$1", f"(SELECT embedding FROM {TABLE} WHERE id = 7)")
+        assert f"it was not measured: pg-hashindex evaluate {name}" in text
     vector = one(session, f"SELECT embedding::text FROM {TABLE} WHERE id = 7")
-    near = search.replace("$1", f"'{vector}'")
-    assert session.execute(near.encode()).fetchone() == (7, 0)
+    search = f"SELECT id, distance FROM hashindex.search_{name}(%s, 10)"
+    found = session.execute(search.encode(), [vector]).fetchall()
+    assert found[0] == (7, 0)
+    assert len(found) == 10
+    assert printed(url, "index", "drop", name, "--yes")[0] == 0
     session.execute(f"DROP TABLE {TABLE}".encode())
     assert printed(url, "model", "drop", name)[0] == 0
 

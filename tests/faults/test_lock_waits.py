@@ -218,7 +218,18 @@ def test_invalid_lock_timeouts(indexed, patience):
     "command",
     [
         ["drop", "items_idx", "--yes"],
-        ["create", "another", "--table", "items", "--column", "embedding", "--model", "lsh"],
+        [
+            "create",
+            "another",
+            "--table",
+            "items",
+            "--column",
+            "embedding",
+            "--model",
+            "lsh",
+            "--access",
+            "scan",
+        ],
     ],
     ids=["drop", "create"],
 )
