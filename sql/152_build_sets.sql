@@ -22,8 +22,8 @@ BEGIN
     END IF;
     RETURN NEXT format('CREATE INDEX %I ON ONLY %s%s', s.relation, base, made);
     FOR part IN
-        SELECT t.isleaf, t.relid, n.nspname, format('%s_%s', left(s.relation, 52), t.relid) AS named,
-            CASE WHEN t.parentrelid = base THEN format('%I.%I', i.schema_name, s.relation) ELSE format('%I.%I', p.nspname, format('%s_%s', left(s.relation, 52), t.parentrelid)) END AS above
+        SELECT t.isleaf, t.relid, n.nspname, format('%s_%s', left(s.relation, 52), t.relid::oid) AS named,
+            CASE WHEN t.parentrelid = base THEN format('%I.%I', i.schema_name, s.relation) ELSE format('%I.%I', p.nspname, format('%s_%s', left(s.relation, 52), t.parentrelid::oid)) END AS above
         FROM pg_partition_tree(base) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
         LEFT JOIN pg_class q ON q.oid = t.parentrelid LEFT JOIN pg_namespace p ON p.oid = q.relnamespace
         WHERE t.relid <> base ORDER BY t.level, t.relid
