@@ -196,10 +196,10 @@ BEGIN
         RAISE EXCEPTION 'index "%" cannot be swapped % lists', i.name, CASE WHEN i.code_table IS NOT NULL THEN 'from' ELSE 'to' END
             USING ERRCODE = 'feature_not_supported', HINT = 'Create an index of another name beside it, and drop this one then.';
     END IF;
-    before := hashindex._used_set(i);
     PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
     -- A second swap waits here, and then finds the first.
     SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
+    before := hashindex._used_set(i);
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = index_name AND x.state <> 'used';
     IF other.id IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', index_name, other.state, hashindex._set_text(other)

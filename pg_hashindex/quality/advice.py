@@ -422,17 +422,6 @@ def fewer_by_lists(graph: CodeFit, lists: CodeFit | None) -> str | None:
     )
 
 
-def choose_setting(points: Sequence[Point], recall: float) -> tuple[Point, bool]:
-    """Return the least setting that reaches a recall, or that which finds the most; and which.
-
-    The lower bound reaches it, so that other queries find as much.
-    """
-    reaching = [point for point in points if point.least_recall >= recall]
-    if reaching:
-        return min(reaching, key=lambda point: point.value), True
-    return max(points, key=lambda point: point.recall), False
-
-
 def slower(milliseconds: float, exact_ms: float) -> str | None:
     """Say that searches are slower than the exact query, if they are."""
     if milliseconds <= SAME_TIME * exact_ms + SAME_MS:
