@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import click
 import numpy as np
+from psycopg.sql import Literal
 
 from pg_hashindex import store
 from pg_hashindex.db.statements import execute
@@ -21,7 +22,6 @@ from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.quality.advice import of_training
 from pg_hashindex.quality.doctor_catalog import metric_of_column
-from pg_hashindex.quality.systems import of_model
 from pg_hashindex.training import METHOD, RowCodes, hasher_for, train
 from pg_hashindex.training.array_files import SUFFIXES, ArrayFile
 from pg_hashindex.training.files import load_sample
@@ -55,8 +55,6 @@ from ._shared import (
     verbose_option,
 )
 
-# Rows that the printed query of a model's function compares exactly.
-_CANDIDATES = 60
 _COLUMN_OR_ARRAY = (
     "Its column of type vector or halfvec; or array of the file, by default X or the only one of "
     "two dimensions."
@@ -275,9 +273,7 @@ def train_model(
 def _print_next(stored: store.StoredModel, table: str, column: str) -> None:
     """Print the command that puts a model to use."""
     name, source = shlex.quote(stored.name), shlex.join(["--table", table, "--column", column])
-    if stored.method == "thermometer":
-        echo(f"\nNext, pgvector's own index: pg-hashindex model functions {name} {source}")
-    elif stored.evaluated_in == "python":
+    if stored.evaluated_in == "python":
         bits = f"bit({stored.n_bits})"
         command = f"pg-hashindex model encode {name} {source} --into COLUMN"
         echo(f"\nNext, with a column of type {bits}: {command}")
@@ -356,41 +352,32 @@ def _flat(value: Any) -> str:
 
 @model.command("functions")
 @model_argument
-@table_options("Table to print statements for")
 @click.option(
     "--reveal-anchors", is_flag=True, help="All roles may read the rows that the model keeps."
 )
 @of_database
-def make_functions(
-    database_url: str,
-    reference: str,
-    table: str | None,
-    column: str | None,
-    reveal_anchors: bool,
-    as_json: bool,
-) -> None:
+def make_functions(database_url: str, reference: str, reveal_anchors: bool, as_json: bool) -> None:
     """Make functions code_NAME and project_NAME of a model.
 
-    They read no table, so pgvector's own index, generated columns and dumps may use them. With
-    --table and --column it prints the statements of such an index, and a query.
+    They read no table, so indexes of pgvector, generated columns and dumps may use them. Prints
+    their names, and the statement of an index that searches by them; it makes them, too.
     """
-    if (table is None) != (column is None):
-        raise click.UsageError("give both --table and --column, or neither")
     with connected(database_url) as connection:
         made = functions.create(connection, reference, reveal_anchors=reveal_anchors)
-        created, query = [], []
-        if table is not None and column is not None:
-            system = of_model(connection, made, table, column)
-            created = system.graph_example()
-            query = [system.example(10, system.setting(_CANDIDATES))]
+    name = f"{made.model.name}:{made.model.version}"
+    create_index = (
+        "SELECT hashindex.create_index('NAME', 'TABLE', 'COLUMN', "
+        f"model => {Literal(name).as_string()});"
+    )
+    project = made.code.replace("code_", "project_", 1)
     if as_json:
-        found = {"code": made.code, "bits": made.model.n_bits}
-        print_json(found | {"create": created, "query": query[0]} if query else found)
+        bits = made.model.n_bits
+        print_json(
+            {"code": made.code, "project": project, "bits": bits, "create_index": create_index}
+        )
         return
-    note(f"made {made.code} of model {made.model.name}:{made.model.version}")
-    if len(created) > 1:
-        note("adding the column rewrites the table; as an expression of an index it would be slow")
-    click.echo("\n\n".join([*created, *query]) or f"{made.code}(v)::bit({made.model.n_bits})")
+    note(f"made functions of model {name}, whose codes are bit({made.model.n_bits})")
+    click.echo(f"{made.code}\n{project}\n{create_index}")
 
 
 @model.command()

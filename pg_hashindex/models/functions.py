@@ -1,27 +1,16 @@
-"""Functions of a model, and the statements that use them in pgvector's own index.
+"""Functions of a model.
 
 ``hashindex.create_functions`` (``sql/126_functions.sql``) makes them; see docs/functions.md.
 """
 
-import re
 from dataclasses import dataclass
 
 from ..db.connection import Connection
 from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.statements import one_row
-from ..errors import InvalidInputError
 from . import store
-from .model import check_model_name
 from .store import StoredModel
-
-#: Rows that a search for up to 15 answers fetches by code and compares exactly, by default.
-CANDIDATES = 60
-
-
-def candidates_for(k: int) -> int:
-    """Return how many rows a search for k answers compares exactly by default: four for each."""
-    return max(CANDIDATES, 4 * k)
 
 
 @dataclass(frozen=True)
@@ -30,29 +19,6 @@ class ModelFunctions:
 
     model: StoredModel
     code: str
-
-    @property
-    def is_expensive(self) -> bool:
-        """Whether a code costs more than a few microseconds, so that it is better stored."""
-        return not {"normalize", "shift"}.issuperset(self.model.layer_kinds)
-
-
-def code_function(reference: str) -> tuple[str, str]:
-    """Return a reference with its version, and the name of its function ``code_NAME``.
-
-    A bare name is version 1, whose function has that name whatever is trained later.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not ``name`` or ``name:version``.
-    """
-    name, _, version = str(reference).partition(":")
-    check_model_name(name)
-    if not re.fullmatch("([1-9][0-9]{0,8})?", version):
-        raise InvalidInputError(f"model {reference!r} is not a name or name:version")
-    version = version or "1"
-    return f"{name}:{version}", f"code_{name}" if version == "1" else f"code_{name}_{version}"
 
 
 def create(

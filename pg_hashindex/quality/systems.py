@@ -7,19 +7,12 @@ Each is a `System`: ``create`` are the statements that make it, ``settings`` the
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString, Self
+from typing import Any, LiteralString
 
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import Connection
-from ..db.server_errors import translated_errors
-from ..db.sql_files import query
-from ..db.statements import execute
-from ..errors import InvalidInputError
-from ..models.functions import ModelFunctions
 from ..models.model import OPERATORS as _OF_MODELS
-from ..models.store import StoredModel
 from .sizes import HNSW_DIMENSIONS
 
 #: pgvector's operators by distance: those of models, and one that no model has.
@@ -32,8 +25,6 @@ GRAPH: LiteralString = " WITH (ef_construction = 128)"
 #: Numbers of candidates to try.
 CANDIDATES = (20, 50, 100, 200, 400, 800)
 _EF_SEARCH, _PROBES = (40, 100, 200, 400), (1, 3, 10, 32, 100)
-
-_COLUMN = query("systems.column")
 
 
 @dataclass(frozen=True)
@@ -64,23 +55,6 @@ class VectorColumn:
     key_names: sql.Composable
     divided: bool = False
     ties: LiteralString = ""
-
-    @classmethod
-    def written(cls, connection: Connection, table: str, column: str, model: StoredModel) -> Self:
-        """Return a column as people write it; refuse one whose vectors a model does not take."""
-        with translated_errors():
-            row = execute(connection, _COLUMN, [table, column]).fetchone()
-        if row is None:
-            raise InvalidInputError(f"{table} has no column {column!r}")
-        table, divided, column, kind, declared, keys = row
-        if kind not in ("vector", "halfvec") or declared not in (-1, model.dimension):
-            size = f"({declared})" if declared > 0 else ""
-            raise InvalidInputError(
-                f"column {column} of {table} is of type {kind}{size}; model {model.name} takes "
-                f"vector or halfvec of {model.dimension} dimensions"
-            )
-        key = sql.SQL(keys)
-        return cls(None, sql.SQL(table), sql.SQL(column), kind, key, key, divided)
 
     @property
     def query(self) -> sql.Composed:
@@ -324,33 +298,6 @@ class Code(_Expression):
 
 
 @dataclass(frozen=True)
-class StoredCode(Code):
-    """The same in a generated column, for functions that cost much."""
-
-    @property
-    def _stored(self) -> sql.Composable:
-        return sql.SQL(self.function.removeprefix("hashindex."))
-
-    def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
-        return self._stored if value == self.of.column else super().expression(value)
-
-    def create(  # noqa: D102
-        self, name: str | None = None, options: LiteralString = "", *, concurrently: bool = False
-    ) -> list[sql.Composed]:
-        column = sql.SQL(
-            "ALTER TABLE {table} ADD COLUMN {stored} bit({bits})\n"
-            "    GENERATED ALWAYS AS ({function}({column})) STORED"
-        ).format(
-            table=self.of.table,
-            stored=self._stored,
-            bits=sql.Literal(self.bits),
-            function=sql.SQL(self.function),
-            column=self.of.column,
-        )
-        return [column, *super().create(name, options, concurrently=concurrently)]
-
-
-@dataclass(frozen=True)
 class Existing(Vectors):
     """An index of pgvector that is there, over the column or an expression of it (``written``)."""
 
@@ -413,10 +360,3 @@ def over_vectors(
     if of.type == "vector" and (half or dimension > HNSW_DIMENSIONS["vector"]):
         return Halves(of, metric, dimension, method=method)
     return Vectors(of, metric, method=method)
-
-
-def of_model(connection: Connection, made: ModelFunctions, table: str, column: str) -> Code:
-    """Return the index over a model's codes, stored where its function costs much."""
-    of = VectorColumn.written(connection, table, column, made.model)
-    kind = StoredCode if made.is_expensive else Code
-    return kind(of, made.model.metric, made.code, made.model.n_bits)

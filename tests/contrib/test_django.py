@@ -20,13 +20,13 @@ from django.core.management import call_command
 from django.db import connections, models
 from django.test.utils import isolate_apps, override_settings
 from pgvector import HalfVector, Vector
-from pgvector.django import BitField, HammingDistance, VectorField
+from pgvector.django import VectorField
 
 from pg_hashindex import HashIndex as Handle
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InUseError, InvalidInputError, UnknownIndexError
-from pg_hashindex.hashers import LSH, Thermometer
+from pg_hashindex.hashers import LSH
 
 pytestmark = pytest.mark.newest
 
@@ -46,9 +46,6 @@ from fixtures.filters import drop_filtered_search, look_codes_up  # noqa: E402
 from fixtures.shop.models import Item, Maker  # noqa: E402
 
 from pg_hashindex.contrib.django import (  # noqa: E402
-    CreateModelFunctions,
-    HashCode,
-    HashCodeIndex,
     HashIndex,
     InstallHashindex,
     NearestQuerySet,
@@ -505,76 +502,6 @@ def test_names_of_indexes_are_checked(shop, vectors, name):
         list(Item.objects.nearest("embedding", vectors[0], 1, index=name))
 
 
-FUNCTIONS = """from django.db import migrations
-
-from pg_hashindex.contrib.django import CreateModelFunctions
-
-
-class Migration(migrations.Migration):
-    dependencies = [("shop", "0001_first")]
-    operations = [CreateModelFunctions("of % items")]
-"""
-
-
-@pytest.mark.parametrize("field", ["embedding", "half"])
-def test_pgvectors_index_on_the_codes_of_a_function(shop, connection, vectors, field):
-    model = "of % items"
-    store.save(connection, Thermometer(random_state=0).fit(vectors).to_model(model))
-    index = HashCodeIndex(fields=[field], model=model, bits=24, name="by_code")
-    shop.declare(*Item._meta.indexes, index)
-    (shop.folder / "0002_functions.py").write_text(FUNCTIONS)
-    assert "pg_hashindex.contrib.django.HashCodeIndex(bits=24" in shop.makemigrations("codes")
-    created = 'USING hnsw ((("hashindex"."code_of % items"("'
-    assert created in shop.run("sqlmigrate", "shop", "0003")
-    shop.migrate()
-    shop.run("makemigrations", "shop", check=True, dry_run=True)
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SET hnsw.ef_search = 300; SET hnsw.iterative_scan = relaxed_order")
-        cursor.execute("SET enable_seqscan = off")
-    near = Item.objects.nearest_by_code(field, vectors[7], 5, metric="l2", candidates=ROWS)
-    assert [item.pk for item in near] == exact(vectors, vectors[7], lambda i: True, 5)
-    assert near[0].distance == pytest.approx(0, abs=1e-2)
-    assert "Index Scan using by_code" in near.explain()
-    cheap = Item.objects.filter(price__lt=2, maker__name="b")
-    near = cheap.nearest_by_code(field, vectors[7], 5, metric="l2", candidates=ROWS)
-    assert [i.pk for i in near] == exact(vectors, vectors[7], lambda i: i % 7 < 2 and i % 2, 5)
-    # Other things that the queryset reads stay.
-    with_maker = Item.objects.select_related("maker").annotate(twice=models.F("price") * 2)
-    first = with_maker.nearest_by_code(field, vectors[7], 5, metric="l2", candidates=ROWS)[0]
-    assert "maker" in first._state.fields_cache
-    assert first.twice == 2 * first.price
-    code = HashCode(field, model=model, bits=24)
-    by_code = Item.objects.order_by(HammingDistance(code, HashCode(vectors[7], model=model)))
-    assert by_code[0].pk == 8
-    text = f"SELECT hashindex.encode(%s, {field}::vector) FROM shop_item WHERE id = 1"
-    stored = connection.execute(text.encode(), [model]).fetchone()
-    assert Item.objects.filter(pk=1).values_list(code).get() == stored
-    with connections["default"].schema_editor(atomic=False) as editor:
-        editor.remove_index(Item, index, concurrently=True)
-        editor.add_index(Item, index, concurrently=True)
-
-    # Four candidates for each answer, unless they are counted.
-    assert len(Item.objects.nearest_by_code(field, vectors[7], 100, metric="l2")) == 100
-
-    def near_of(column=field, **options):
-        return Item.objects.nearest_by_code(column, vectors[0], **{"metric": "l2", **options})
-
-    for message, call in (
-        ("needs bits", lambda: HashCode(field, model=model)),
-        ("not a name or name:version", lambda: HashCode(field, model="a:b", bits=2)),
-        ("is on one field", lambda: HashCodeIndex(fields=["a", "b"], model=model, bits=2)),
-        ("metric must be", lambda: near_of(metric="l1")),
-        ("no index 'i' on codes", lambda: near_of(index="i")),
-        ("candidates", lambda: near_of(candidates=0)),
-        ("0 hash indexes", lambda: near_of({"embedding": "half", "half": "embedding"}[field])),
-    ):
-        with pytest.raises(InvalidInputError, match=message):
-            call()
-    shop.migrate("0001")
-    found = connection.execute("SELECT FROM pg_proc WHERE starts_with(proname, 'code_of ')")
-    assert found.fetchall() == []
-
-
 def test_an_index_of_an_abstract_model(shop):
     with isolate_apps("fixtures.shop"):
 
@@ -599,34 +526,11 @@ class OnlyDefault:
         return db == "default"
 
 
-@pytest.mark.parametrize("operation", [InstallHashindex(), CreateModelFunctions("texts")])
-def test_a_database_that_an_app_is_not_migrated_in(operation):
+def test_a_database_that_an_app_is_not_migrated_in():
+    operation = InstallHashindex()
     with connections["lite"].schema_editor() as editor:
         for change in (operation.database_forwards, operation.database_backwards):
             with override_settings(DATABASE_ROUTERS=[OnlyDefault()]):
                 change("shop", editor, None, None)
         with pytest.raises(InvalidInputError, match="needs PostgreSQL"):
             operation.database_forwards("shop", editor, None, None)
-
-
-def test_codes_in_a_generated_field(shop, connection, vectors):
-    store.save(connection, Thermometer(random_state=0).fit(vectors).to_model("texts"))
-    connection.execute("SELECT hashindex.create_functions('texts')")
-    with isolate_apps("fixtures.shop"):
-
-        class Coded(models.Model):
-            embedding = VectorField(dimensions=8)
-            code = models.GeneratedField(
-                expression=HashCode("embedding", model="texts", bits=24),
-                output_field=BitField(length=24),
-                db_persist=True,
-            )
-
-            class Meta:
-                app_label = "shop"
-
-    with connections["default"].schema_editor() as editor:
-        editor.create_model(Coded)
-    Coded.objects.bulk_create(Coded(embedding=vector) for vector in vectors)
-    near = Coded.objects.order_by(HammingDistance("code", HashCode(vectors[7], model="texts")))
-    assert near[0].pk == 8

@@ -15,7 +15,7 @@ from pg_hashindex.training import train
 pytestmark = pytest.mark.newest
 
 ROWS = np.random.default_rng(1).standard_normal((1200, 16)).astype(np.float32)
-NAMES = ("exact", "vectors", "lists", "halves", "signs", "centred", "code", "stored")
+NAMES = ("exact", "vectors", "lists", "halves", "signs", "centred", "code")
 
 
 @pytest.fixture
@@ -40,11 +40,9 @@ def made(connection, name, of, metric):
         return systems.over_vectors(of, metric, 16, half=name == "halves", method=method)
     if name in ("signs", "centred"):
         return systems.Signs(of, metric, 16, ROWS.mean(axis=0) if name == "centred" else None)
-    method, cuts = {"code": ("thermometer", 3), "stored": ("itq", 3)}.get(name, ("pcah", 1))
-    model = train(ROWS, "texts", method, metric=metric, n_bits=16 * cuts, cuts=cuts)
+    model = train(ROWS, "texts", "thermometer", metric=metric, n_bits=48, cuts=3)
     store.save(connection, model)
-    function = functions.create(connection, "texts")
-    return systems.of_model(connection, function, "docs", "v")
+    return systems.Code(of, metric, functions.create(connection, "texts").code, 48)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Literal, ParamSpec, Unpack
+from typing import Any, ParamSpec, Unpack
 
 import sqlalchemy as sa
 from alembic import op
@@ -30,7 +30,6 @@ from ...errors import HashIndexError, InvalidInputError
 from ...index.catalog import swap_row
 from ...index.handle import HashIndex
 from ...index.options import IndexOptions, checked_options, options_changed_by
-from ...models.functions import code_function
 from ...operations import swaps
 from ..sqlalchemy import statements
 from ..sqlalchemy.specification import IndexSpec, PlacedOptions
@@ -218,23 +217,6 @@ class ChangeHashIndexOps(OpContainer):
     def reverse(self) -> "ChangeHashIndexOps":
         """Return the operations that restore the model, and then the settings."""
         return ChangeHashIndexOps([operation.reverse() for operation in self.ops])
-
-
-class ModelFunctionsOp(_IndexOp):
-    """Make or drop the functions of a model."""
-
-    def __init__(self, model: str, verb: Literal["create", "drop"]) -> None:
-        self.model, self.verb = code_function(model)[0], verb
-
-    def _statement(self) -> str:
-        return statements.function_call(f"{self.verb}_functions", {"model": self.model})
-
-    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        return f"{self.verb}_model_functions", [self.model], {}
-
-    def reverse(self) -> "ModelFunctionsOp":
-        """Return the operation that drops, or makes, them."""
-        return ModelFunctionsOp(self.model, "create" if self.verb == "drop" else "drop")
 
 
 class InstallHashIndexOp(_Op):
@@ -521,39 +503,6 @@ def configure_hash_index(
         If a value is out of range, or the index or its model cannot serve it.
     """
     return ConfigureHashIndexOp(name, {**options}, {**(existing or {})})
-
-
-@_runs
-def create_model_functions(model: str) -> _Op:
-    """Make the functions ``code_NAME`` and ``project_NAME`` of a model, for indexes of pgvector.
-
-    Parameters
-    ----------
-    model
-        ``name``, which is its version 1, or ``name:version``.
-
-    Raises
-    ------
-    UnknownModelError, DatabaseStateError
-        If there is no such model, or it cannot be a function.
-    """
-    return ModelFunctionsOp(model, "create")
-
-
-@_runs
-def drop_model_functions(model: str) -> _Op:
-    """Drop the functions of a model; refused while an index or a column uses them.
-
-    Parameters
-    ----------
-    model
-        As `create_model_functions`.
-
-    Raises
-    ------
-    UnknownModelError, InUseError
-    """
-    return ModelFunctionsOp(model, "drop")
 
 
 @_runs

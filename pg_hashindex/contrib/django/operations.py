@@ -1,4 +1,4 @@
-"""Operations of migrations: install schema hashindex, and make the functions of a model."""
+"""The operation of migrations that installs schema hashindex."""
 
 from typing import Any
 
@@ -7,8 +7,6 @@ from django.db import router
 from django.db.migrations.operations.base import Operation
 
 from ...db import schema
-from ...models.functions import code_function
-from ..sqlalchemy.statements import function_call
 from .indexes import DROP_LEFT, refuse_vendor
 
 
@@ -49,45 +47,6 @@ class InstallHashindex(Operation):  # type: ignore[misc]
     def describe(self) -> str:
         """Say what it does."""
         return "Install schema hashindex"
-
-
-class CreateModelFunctions(Operation):  # type: ignore[misc]
-    """Make the functions of a model, which a `HashCodeIndex` uses; reversed, drop them.
-
-    Parameters
-    ----------
-    model
-        ``name``, which is its version 1, or ``name:version``.
-    """
-
-    def __init__(self, model: str) -> None:
-        self.model = model
-
-    def state_forwards(self, app_label: str, state: Any) -> None:
-        """Leave the models as they are."""
-
-    def database_forwards(
-        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
-    ) -> None:
-        """Make the functions."""
-        self._run("create_functions", app_label, schema_editor)
-
-    def database_backwards(
-        self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
-    ) -> None:
-        """Drop the functions; refused while an index uses them."""
-        self._run("drop_functions", app_label, schema_editor)
-
-    def _run(self, function: str, app_label: str, schema_editor: Any) -> None:
-        if not router.allow_migrate(schema_editor.connection.alias, app_label):
-            return
-        refuse_vendor(schema_editor.connection, f"functions of model {self.model!r}")
-        call = function_call(function, {"model": code_function(self.model)[0]})
-        schema_editor.execute(call, params=None)
-
-    def describe(self) -> str:
-        """Say what it does."""
-        return f"Make functions of model {self.model}"
 
 
 def _alchemy(connection: Any) -> sa.Connection:

@@ -15,26 +15,14 @@ from django.db.models.sql.constants import INNER
 from django.db.models.sql.where import AND
 from numpy.typing import ArrayLike
 from pgvector import HalfVector, Vector
-from pgvector.django import (
-    CosineDistance,
-    HalfVectorField,
-    HammingDistance,
-    L2Distance,
-    MaxInnerProduct,
-    VectorField,
-)
+from pgvector.django import HalfVectorField, VectorField
 
 from ...db.keys import KeyColumns, as_key_columns
 from ...errors import InvalidInputError
 from ...index.catalog import check_index_name
 from ...index.search import as_count, as_optional_count, as_query
-from ...models.functions import candidates_for
-from ...models.model import Metric
 from ..sqlalchemy.statements import read_key
-from .codes import HashCode, HashCodeIndex
 from .indexes import HashIndex, refuse_vendor
-
-_DISTANCES = {"cosine": CosineDistance, "l2": L2Distance, "ip": MaxInnerProduct}
 
 # The column of a search's answers; of no model.
 _DISTANCE: Any = models.FloatField()
@@ -117,63 +105,6 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         found = found.annotate(distance=Col(alias, _DISTANCE))
         found = found.order_by("distance", *(field.attname for field in keys))
         return cast(Self, found)
-
-    def nearest_by_code(
-        self,
-        column: str,
-        query: ArrayLike | Vector | HalfVector,
-        k: int = 10,
-        *,
-        metric: Metric,
-        index: str | None = None,
-        candidates: int | None = None,
-    ) -> Self:
-        """Return the rows nearest to a query, by a `HashCodeIndex`: the nearest first.
-
-        Candidates are found by their codes, among the rows that the filters of the queryset keep,
-        and compared exactly. The session's ``hnsw.ef_search`` says how many the index gives, so set
-        it to as many; with filters, set ``hnsw.iterative_scan`` to ``relaxed_order`` too.
-
-        Parameters
-        ----------
-        column, query, k
-            As `nearest`.
-        metric : {"l2", "cosine", "ip"}
-            The exact distance of answers.
-        index
-            The index; the one that the model declares on the field by default.
-        candidates
-            Rows that are compared exactly; four for each answer by default, and 60 at the least.
-
-        Returns
-        -------
-        django.db.models.QuerySet
-            Sliced; each row has its ``distance``.
-
-        Raises
-        ------
-        InvalidInputError
-            If an argument cannot be used, or none or several such indexes are declared.
-        """
-        searched = self._vectors(column)
-        if metric not in _DISTANCES:
-            raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
-        declared = self._declared(HashCodeIndex, searched, index)
-        name = next(iter(declared)) if index is None else index
-        if name not in declared:
-            raise InvalidInputError(f"no index {name!r} on codes is declared on field {column!r}")
-        model, bits = declared[name].model, declared[name].bits
-        vector = as_query(query, searched.dimensions)
-        by_code = HammingDistance(
-            HashCode(column, model=model, bits=bits), HashCode(vector, model=model)
-        )
-        # The order of the queryset itself is not that of candidates.
-        k = as_count("k", k)
-        most = as_optional_count("candidates", candidates) or candidates_for(k)
-        near = self.order_by(by_code).values("pk")[:most]
-        found = self.order_by().filter(pk__in=near)
-        found = found.annotate(distance=_DISTANCES[metric](column, vector))
-        return cast(Self, found.order_by("distance", "pk")[:k])
 
     def _vectors(self, column: str) -> Any:
         """Return a field of vectors, or refuse its name, or a queryset that is cut."""

@@ -1,7 +1,7 @@
 """SQLAlchemy 2: indexes declared beside tables, and searches as statements."""
 
 from .declared import HashIndex
-from .nearest import nearest, nearest_by_code
-from .types import HashCode, code, encode, project
+from .nearest import nearest
+from .types import HashCode, encode, project
 
-__all__ = ["HashCode", "HashIndex", "code", "encode", "nearest", "nearest_by_code", "project"]
+__all__ = ["HashCode", "HashIndex", "encode", "nearest", "project"]

@@ -18,12 +18,9 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from ...errors import InvalidInputError
 from ...index.filter_text import conjuncts, filter_sql, tenant_in
 from ...index.search import as_count, as_optional_count, as_query
-from ...models.functions import candidates_for
-from ...models.model import OPERATORS, Metric
 from . import filters
 from .declared import HashIndex, declared_on
 from .statements import read_key
-from .types import code
 
 _Entity = TypeVar("_Entity")
 
@@ -134,72 +131,6 @@ def nearest(
         sa.select(entity, near.c.distance.label("distance"))
         .select_from(source)
         .order_by(near.c.distance, *keys)
-    )
-    return statement
-
-
-def nearest_by_code(
-    entity: Any,
-    column: Any,
-    query: _Query,
-    k: int = 10,
-    *,
-    model: str,
-    bits: int,
-    metric: Metric,
-    where: sa.ColumnElement[bool] | None = None,
-    candidates: int | None = None,
-) -> "sa.Select[Any, float]":
-    """Select the rows nearest to a query, by pgvector's index on a `code`: the nearest first.
-
-    Candidates are found by their codes, and compared exactly. The session's ``hnsw.ef_search``
-    says how many the index gives, so set it to as many; with a filter, set ``hnsw.iterative_scan``
-    to ``relaxed_order`` too. Filters that are added to the statement apply to the candidates alone.
-
-    Parameters
-    ----------
-    entity, column, query, k
-        As `nearest`; the column's table has a primary key.
-    model, bits
-        As `code`.
-    metric : {"l2", "cosine", "ip"}
-        The exact distance of answers.
-    where
-        A filter of the candidates.
-    candidates
-        Rows that are compared exactly; four for each answer by default, and 60 at the least.
-
-    Returns
-    -------
-    sqlalchemy.Select
-        A statement that selects the entity and its ``distance``.
-
-    Raises
-    ------
-    InvalidInputError
-        If an argument cannot be used, the column holds no vectors or is not the entity's, or its
-        table has no primary key.
-    """
-    searched = _vectors(entity, column)
-    if metric not in OPERATORS:
-        raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
-    vector = sa.cast(sa.literal(as_query(query, searched.type.dim), VECTOR()), searched.type)
-    keys = _key(searched.table, None)
-    near = code(searched, model=model, bits=bits).op("<~>")(code(vector, model=model))
-    wanted = as_count("k", k)
-    most = as_optional_count("candidates", candidates) or candidates_for(wanted)
-    # A class that shares its table with others has a condition of its own.
-    found = sa.select(*keys).select_from(entity).order_by(near).limit(most)
-    if where is not None:
-        found = found.where(where)
-    distance = searched.op(OPERATORS[metric], return_type=sa.Double())(vector).label("distance")
-    # The search is a statement of its own, though it reads the same table.
-    among = sa.tuple_(*keys) if len(keys) > 1 else keys[0]
-    statement: sa.Select[Any, float] = (
-        sa.select(entity, distance)
-        .where(among.in_(found.correlate(None)))
-        .order_by(distance, *keys)
-        .limit(wanted)
     )
     return statement
 

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from pgvector import Bit, Vector
 from pgvector.sqlalchemy import BIT, VECTOR
 from sqlalchemy.sql.expression import ColumnElement
-from sqlalchemy.sql.functions import Function
 
 from ...errors import InvalidInputError
-from ...models.functions import code_function
 
 
 class HashCode(BIT):
@@ -92,45 +90,6 @@ def project(model: str, vector: "_Vectors") -> sa.Function[Any]:
         An expression of type ``VECTOR``.
     """
     return sa.func.hashindex.project(model, _as_vector(vector), type_=VECTOR())
-
-
-def code(vector: "_Vectors", *, model: str, bits: int | None = None) -> ColumnElement[Any]:
-    """Return SQL for the code of vectors by a function of a model: ``hashindex.code_NAME``.
-
-    With ``bits`` it is what an index of pgvector can be made on, and what finds that index in ORDER
-    BY: ``code(Item.embedding, model="texts", bits=1152)``; its label ``code`` is for
-    ``postgresql_ops``. Without, it is the code of a query, computed once a statement.
-
-    Parameters
-    ----------
-    vector : ColumnElement, array-like (dimension,) or pgvector.Vector
-        A column or expression of type ``VECTOR`` or ``HALFVEC``, or one vector.
-    model
-        ``name``, which is its version 1, or ``name:version``. ``pg-hashindex model functions``
-        makes its functions, in migrations ``create_model_functions``.
-    bits
-        The length of a code; needed for a column.
-
-    Returns
-    -------
-    sqlalchemy.ColumnElement
-        An expression of type ``BIT``, whose ``hamming_distance`` is pgvector's ``<~>``.
-
-    Raises
-    ------
-    InvalidInputError
-        If the model is not ``name`` or ``name:version``, or a column has no bits.
-    """
-    function = sa.sql.quoted_name(code_function(model)[1], None)
-    given = getattr(vector, "expression", vector)
-    if not isinstance(given, sa.ColumnElement):
-        given = sa.cast(_as_vector(vector), VECTOR())
-    made: Any = Function(function, given, packagenames=("hashindex",), type_=BIT())
-    if bits is not None:
-        return sa.cast(made, BIT(bits)).label("code")
-    if isinstance(given, sa.Column):
-        raise InvalidInputError(f"the code of column {given} needs bits, the length of a code")
-    return sa.select(made).scalar_subquery()
 
 
 _Vectors = sa.SQLColumnExpression[Any] | Sequence[float] | NDArray[Any] | Vector
