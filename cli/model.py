@@ -95,8 +95,7 @@ def model() -> None:
 )
 @click.option(
     "--cuts",
-    type=click.Choice(["1", "3", "5"]),
-    callback=lambda context, option, value: None if value is None else int(value),
+    type=click.IntRange(1, 8),
     help="Cuts of each projection, one bit each.  [default: 3 for methods that learn from rows "
     "alone, if --bits are a multiple of 3; otherwise 1]",
 )

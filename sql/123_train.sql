@@ -25,8 +25,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use thermometer or sign; pg-hashindex model train has the others.';
     ELSIF metric IS NULL OR metric NOT IN ('l2', 'cosine', 'ip') THEN
         RAISE EXCEPTION 'metric "%" is unknown', metric USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
-    ELSIF cuts NOT IN (1, 3, 5) OR cuts > 1 AND method = 'sign' THEN
-        PERFORM hashindex._refuse('cuts', cuts, '1, 3 or 5; sign has 1');
+    ELSIF cuts NOT BETWEEN 1 AND 8 OR cuts > 1 AND method = 'sign' THEN
+        PERFORM hashindex._refuse('cuts', cuts, '1 to 8; sign has 1');
     ELSIF sample IS NULL OR sample < 1 THEN
         PERFORM hashindex._refuse('sample', sample, '1 or more');
     ELSIF seed IS NULL OR seed < 0 THEN
@@ -42,75 +42,89 @@ BEGIN
     -- As in Python.
     cuts := coalesce(cuts, CASE WHEN method = 'thermometer' AND 3 * dimension <= 16000 THEN 3 ELSE 1 END);
     IF dimension * cuts > 16000 THEN
-        PERFORM hashindex._refuse('cuts', cuts, '1: a code has 16000 bits at most');
+        PERFORM hashindex._refuse('cuts', cuts, format('at most %s: a code has 16000 bits at most', 16000 / dimension));
     END IF;
 END
 $$;
 
--- The profile of a model, and the figures of its training. Profile.of of pg_hashindex/models/profiles.py does the same, of 5,000 rows, or
--- of fewer if codes are long.
-CREATE OR REPLACE FUNCTION hashindex._profile_of(layers hashindex.layer[], rows {ext}.vector[], cut_values real[], OUT profile jsonb, OUT training jsonb)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+-- Cuts of projections whose deviation is known: evenly around 0, in steps that pg_hashindex/hashers/base.py explains.
+CREATE OR REPLACE FUNCTION hashindex._cuts(cuts integer, deviation double precision) RETURNS real[]
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN ARRAY(
+    SELECT ((n - (cuts + 1) / 2.0) * ('{0,1,0.8,0.8,0.7,0.6,0.5,0.5}'::double precision[])[cuts] * deviation)::real FROM generate_series(1, cuts) n ORDER BY n
+);
+
+-- How many columns of codes differ, a column and its opposite counting once, and those of one value not at all: the parities of the same 62
+-- random sets of rows are equal for equal columns, and for other ones hardly ever.
+CREATE OR REPLACE FUNCTION hashindex._distinct_bits(codes bit varying[]) RETURNS integer
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
-#variable_conflict use_variable
-DECLARE
-    -- Bits of a code.
-    length integer := {ext}.vector_dims(layers[cardinality(layers)].bias) * cardinality(cut_values);
-BEGIN
-    WITH projections AS MATERIALIZED (
-        SELECT hashindex.project_with(layers, r.v) AS p
-        FROM unnest(rows) WITH ORDINALITY r(v, place)
-        WHERE r.place % greatest(1, cardinality(rows) / 5000, cardinality(rows)::bigint * length / 2500000) = 0
-    ), numbers AS MATERIALIZED (
-        SELECT e.value, e.place FROM projections, unnest(projections.p::real[]) WITH ORDINALITY e(value, place)
+    SELECT count(DISTINCT b.mark)::integer
+    FROM (
+        SELECT bit, sum(get_bit(s.parities, bit)::bigint << s.drawn) AS mark
+        FROM (
+            SELECT drawn, bit_xor(c.code # codes[1]) AS parities
+            FROM unnest(codes) WITH ORDINALITY c(code, place), generate_series(0, 61) drawn
+            WHERE hashint8extended(c.place, 0) >> drawn & 1 = 1 GROUP BY drawn
+        ) s, generate_series(0, length(codes[1]) - 1) bit
+        GROUP BY bit
+    ) b WHERE b.mark <> 0
+$$;
+
+-- The profile of a model by projections of its rows, as Profile.of of pg_hashindex/models/profiles.py makes it, and figures of their bits.
+CREATE OR REPLACE FUNCTION hashindex._profile_of(projections {ext}.vector[], cut_values real[], OUT profile jsonb, OUT bits jsonb)
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+    WITH lines AS MATERIALIZED (
+        SELECT p::real[] AS line FROM unnest(projections) p
+    ), shape AS MATERIALIZED (
+        SELECT count(*)::integer AS n, {ext}.vector_dims(projections[1]) AS n_places,
+            -- The deviation of all numbers.
+            sqrt(avg({ext}.vector_norm(p) ^ 2) / {ext}.vector_dims(projections[1])
+                - (avg({ext}.inner_product(p, array_fill(1::real, ARRAY[{ext}.vector_dims(projections[1])])::{ext}.vector)) / {ext}.vector_dims(projections[1])) ^ 2
+            ) AS spread
+        FROM unnest(projections) p
+    ), sorted AS MATERIALIZED (
+        SELECT place, (SELECT array_agg(line[place] ORDER BY line[place]) FROM lines)::double precision[] AS numbers
+        FROM shape, generate_series(1, n_places) place
     ), edges AS MATERIALIZED (
-        SELECT q.place, ARRAY(
-            SELECT (e - 1e-4 * (SELECT coalesce(stddev_pop(value), 0) FROM numbers) - 1e-6 * abs(e))::real FROM unnest(q.edges) e ORDER BY 1
+        SELECT place, numbers, (
+            SELECT array_agg(edge ORDER BY edge)
+            FROM (SELECT (q - 1e-4 * spread - 1e-6 * abs(q))::real FROM generate_series(1, 9) bin, LATERAL (SELECT numbers[ceil(bin * n / 10.0)::integer]) p(q)) e(edge)
         ) AS edges
-        FROM (
-            SELECT n.place, percentile_disc(ARRAY[.1, .2, .3, .4, .5, .6, .7, .8, .9]) WITHIN GROUP (ORDER BY n.value) AS edges
-            FROM numbers n GROUP BY n.place
-        ) q
+        FROM sorted, shape
     ), bins AS (
-        SELECT c.place, jsonb_agg(c.n ORDER BY c.bin) AS counts
-        FROM (
-            SELECT e.place, b.bin, count(n.place) AS n
-            FROM edges e CROSS JOIN generate_series(0, 9) b(bin)
-            LEFT JOIN (
-                SELECT x.place, width_bucket(x.value, y.edges) AS bin FROM numbers x JOIN edges y ON y.place = x.place
-            ) n ON n.place = e.place AND n.bin = b.bin
-            GROUP BY e.place, b.bin
-        ) c GROUP BY c.place
-    ), codes AS MATERIALIZED (
-        SELECT hashindex._quantize(projections.p, cut_values) AS code FROM projections
-    ), bits_of AS (
-        -- Relative to the first code, so that a bit and its opposite are the same text.
-        SELECT b.bit, o.ones, o.shape
-        FROM (SELECT code AS first_code FROM codes LIMIT 1) f
-        CROSS JOIN generate_series(0, length - 1) b(bit)
-        CROSS JOIN LATERAL (
-            SELECT sum(get_bit(c.code, b.bit)) AS ones, string_agg((get_bit(c.code, b.bit) # get_bit(f.first_code, b.bit))::text, '') AS shape
-            FROM codes c
-        ) o
+        SELECT place, (
+            SELECT jsonb_agg(b.below - b.before ORDER BY b.bin)
+            FROM (
+                SELECT u.bin, u.below, lag(u.below, 1, 0) OVER (ORDER BY u.bin) AS before
+                FROM (
+                    -- The numbers below an edge; a little below it there is none that it equals.
+                    SELECT x.bin, width_bucket(x.edge - 1e-9 * abs(x.edge), numbers) FROM unnest(edges::double precision[]) WITH ORDINALITY x(edge, bin)
+                    UNION ALL SELECT 10, n
+                ) u(bin, below)
+            ) b
+        ) AS counts
+        FROM edges, shape
+    ), ones AS (
+        SELECT c.place AS cut, s.place, n - width_bucket(c.cut::double precision, numbers) AS ones
+        FROM sorted s, shape, unnest(cut_values) WITH ORDINALITY c(cut, place)
     )
     SELECT jsonb_build_object(
-        'rows', (SELECT count(*) FROM codes),
-        'edges', (SELECT jsonb_agg(to_jsonb(e.edges) ORDER BY e.place) FROM edges e),
-        'counts', (SELECT jsonb_agg(b.counts ORDER BY b.place) FROM bins b),
-        'ones', jsonb_agg(b.ones ORDER BY b.bit)
+        'rows', (SELECT n FROM shape),
+        'edges', (SELECT jsonb_agg(to_jsonb(edges) ORDER BY place) FROM edges),
+        'counts', (SELECT jsonb_agg(counts ORDER BY place) FROM bins),
+        'ones', jsonb_agg(ones ORDER BY cut, place)
     ), jsonb_build_object(
-        'rows', cardinality(rows),
-        'held_back_rows', 0,
-        'distinct_bits', count(DISTINCT b.shape) FILTER (WHERE b.shape LIKE '%1%'),
-        'share_of_ones', (
-            SELECT jsonb_build_object(
-                'least', round(min(b.ones)::numeric / count(*), 4), 'mean', round(avg(b.ones) / count(*), 4), 'greatest', round(max(b.ones)::numeric / count(*), 4)
-            ) FROM codes
+        'distinct_bits', hashindex._distinct_bits(ARRAY(SELECT hashindex._quantize(p, cut_values) FROM unnest(projections) p)),
+        'share_of_ones', jsonb_build_object(
+            'least', round(min(ones)::numeric / cardinality(projections), 4), 'mean', round(avg(ones) / cardinality(projections), 4),
+            'greatest', round(max(ones)::numeric / cardinality(projections), 4)
         )
     )
-    INTO profile, training FROM bits_of b;
-END
+    FROM ones
 $$;
 
 CREATE OR REPLACE FUNCTION hashindex.train(
@@ -137,6 +151,7 @@ AS $$
 DECLARE
     started timestamptz := clock_timestamp();
     cut_values real[] := '{0}';
+    projections {ext}.vector[];
     rows_in_table double precision;
     dimension integer;
     rows {ext}.vector[];
@@ -145,7 +160,7 @@ DECLARE
     widest double precision;
     layers hashindex.layer[];
     profile jsonb;
-    training jsonb;
+    bits jsonb;
     version integer;
 BEGIN
     PERFORM hashindex._check_administrator();
@@ -184,17 +199,19 @@ BEGIN
 
     layers := CASE WHEN metric = 'cosine' THEN ARRAY[ROW('normalize', NULL, NULL, NULL, NULL)::hashindex.layer] ELSE '{}' END
         || ROW('shift', NULL, array_fill(0::real, ARRAY[dimension])::{ext}.vector OPERATOR({ext}.-) mean, NULL, NULL)::hashindex.layer;
+    projections := ARRAY(
+        SELECT hashindex.project_with(layers, r.v) FROM unnest(rows) WITH ORDINALITY r(v, place)
+        WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0 ORDER BY r.place
+    );
     IF cuts > 1 THEN
-        -- Multiples of the deviation of all projections, or for inner products of those of a long row, as in Python; of 5,000 rows.
-        cut_values := ARRAY(
-            SELECT ((n - (cuts + 1) / 2) * (CASE cuts WHEN 3 THEN 0.8 ELSE 0.7 END) * d.deviation)::real FROM generate_series(1, cuts) n, (
-                SELECT sqrt(CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY p.square) ELSE avg(p.square) END / dimension) AS deviation
-                FROM unnest(rows) WITH ORDINALITY r(v, place), LATERAL (SELECT {ext}.vector_norm(hashindex.project_with(layers, r.v)) ^ 2) p(square)
-                WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
-            ) d ORDER BY n
-        );
+        -- Multiples of the deviation of all projections, or for inner products of those of a long row, as in Python.
+        cut_values := hashindex._cuts(cuts, sqrt(
+            CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY {ext}.vector_norm(p) ^ 2) ELSE avg({ext}.vector_norm(p) ^ 2) END / dimension
+        )) FROM unnest(projections) p;
     END IF;
-    SELECT f.profile, f.training INTO profile, training FROM hashindex._profile_of(layers, rows, cut_values) f;
+    -- The profile is of a million numbers, or of 1,000 rows.
+    SELECT f.profile, f.bits INTO profile, bits
+    FROM hashindex._profile_of(projections[1:greatest(1000, 1000000 / dimension)], cut_values) f;
 
     -- Two sessions that train models of one name must not get the same version.
     LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE;
@@ -202,7 +219,7 @@ BEGIN
     SELECT name, coalesce(max(m.version), 0) + 1, method, dimension, dimension * cuts, metric, cut_values,
         jsonb_build_object('n_bits', dimension, 'random_state', seed, 'normalize', CASE WHEN metric = 'cosine' THEN 'l2' END)
         || CASE method WHEN 'sign' THEN '{"center": "mean"}' ELSE '{}' END::jsonb,
-        training || jsonb_build_object('seconds', round(extract(epoch FROM clock_timestamp() - started), 3)),
+        bits || jsonb_build_object('rows', cardinality(rows), 'held_back_rows', 0, 'seconds', round(extract(epoch FROM clock_timestamp() - started), 3)),
         -- As Model.checksum of pg_hashindex/models/model.py; float4 in the order of little-endian machines.
         (SELECT encode(sha256(string_agg(convert_to(p.word, 'UTF8') || decode(
              regexp_replace(encode(substr({ext}.vector_send(p.numbers), 5), 'hex'), '(..)(..)(..)(..)', '\4\3\2\1', 'g'), 'hex'

@@ -32,7 +32,7 @@ class Thermometer(Hasher):
     Parameters
     ----------
     n_bits
-        Bits of a code: the dimension of the rows, or 3 or 5 times that. None means 3 cuts: on
+        Bits of a code: 1 to 8 times the dimension of the rows. None means 3 cuts: on
         30,000 embeddings of 768 dimensions, held-back rows find .98 of their ten nearest among 32
         candidates by three cuts, 46 by two and 102 by one. ``n_bits_`` is the dimension.
     """
@@ -41,10 +41,10 @@ class Thermometer(Hasher):
     paper_parameters = None
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        if self.n_bits_ not in (rows.dimension, 3 * rows.dimension, 5 * rows.dimension):
+        if self.n_bits_ not in range(rows.dimension, 8 * rows.dimension + 1, rows.dimension):
             raise InvalidInputError(
-                f"thermometer has a bit for each dimension and cut, so n_bits must be 1, 3 or 5 "
-                f"times {rows.dimension}, or left out; got {self.n_bits}"
+                f"thermometer has a bit for each dimension and cut, so n_bits must be 1 to 8 times "
+                f"{rows.dimension}, or left out; got {self.n_bits}"
             )
         self.n_bits_ = rows.dimension
         return [shift(-rows.mean())]

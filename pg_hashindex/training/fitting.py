@@ -78,7 +78,7 @@ def train(
     n_bits
         Bits of a code, one for each projection and cut. By default as many projections as
         `default_bits` says, each with its cuts.
-    cuts : {1, 3, 5}, optional
+    cuts : int, 1 to 8, optional
         Cuts of each projection; several are for methods whose codes rank by distance. By default
         they have 3, if ``n_bits`` are a multiple of 3; thermometer has 3 of each dimension.
         Codes that rank labels, and all others, have 1, at 0.

@@ -32,11 +32,16 @@ def table(connection, rows):
     return "r"
 
 
+@pytest.fixture(params=[3, 4])
+def n_cuts(request):
+    return request.param
+
+
 @pytest.fixture
-def model(connection, rows, metric):
+def model(connection, rows, metric, n_cuts):
     parameters = {"normalize": "l2"} if metric == "cosine" else {}
     hasher = ITQ(n_bits=DIMENSION, random_state=0, **parameters).fit(rows)
-    return store.save(connection, hasher.to_model("m", metric=metric, cuts=3))
+    return store.save(connection, hasher.to_model("m", metric=metric, cuts=n_cuts))
 
 
 def insert(connection, keys, vectors):

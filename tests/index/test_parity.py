@@ -170,7 +170,7 @@ def small_integers():
 
 
 @pytest.mark.parametrize("name", list(EXACT))
-@pytest.mark.parametrize("cuts", [(0,), (-1, 0, 2)], ids=len)
+@pytest.mark.parametrize("cuts", [(0,), (-1, 1), (-1, 0, 2)], ids=len)
 def test_small_integers_agree_exactly(connection, name, cuts):
     model = store.save(connection, Model("exact", "byhand", 6, EXACT[name], cuts=cuts))
     rows = small_integers()

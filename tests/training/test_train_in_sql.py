@@ -8,6 +8,7 @@ from pgvector import Vector
 from pg_hashindex import store
 from pg_hashindex.hashers import Sign, Thermometer
 from pg_hashindex.models.profiles import Profile
+from pg_hashindex.training.fitting import distinct_bits
 
 ROWS, DIMENSION = 1200, 24
 
@@ -61,7 +62,7 @@ def test_sign_is_that_of_python(filled, uneven, metric):
     assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
 
 
-@pytest.mark.parametrize("given", [{}, {"cuts": 1}, {"cuts": 5}])
+@pytest.mark.parametrize("given", [{}, *({"cuts": n} for n in range(1, 9))], ids=str)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
 def test_thermometer_is_that_of_python(filled, uneven, metric, given):
     model = train(filled, metric=metric, **given)
@@ -76,14 +77,14 @@ def test_thermometer_is_that_of_python(filled, uneven, metric, given):
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("method", ["thermometer", "sign"])
-def test_its_profile_and_facts_are_those_of_its_rows(filled, uneven, method):
-    model = train(filled, method=method)
+@pytest.mark.parametrize("given", [{}, {"cuts": 2}, {"cuts": 8}, {"method": "sign"}], ids=str)
+def test_its_profile_and_facts_are_those_of_its_rows(filled, uneven, given):
+    model = train(filled, **given)
     assert model.training["rows"] == ROWS
     assert model.training["held_back_rows"] == 0
     assert model.training["seconds"] > 0
     # The last dimension is the same for all rows.
-    assert model.training["distinct_bits"] <= model.n_bits
+    assert model.training["distinct_bits"] == distinct_bits(model.encode(uneven), model.n_bits)
     expected = Profile.of(model.project(uneven), model.cuts)
     assert model.profile is not None
     assert model.profile.rows == ROWS
@@ -137,8 +138,9 @@ REFUSED = [
     ({"column_name": "label"}, "is of type text, not vector or halfvec"),
     ({"method": "itq"}, 'method "itq" cannot be trained in SQL'),
     ({"method": None}, "cannot be trained in SQL"),
-    ({"cuts": 2}, "cuts is 2; it must be 1, 3 or 5"),
-    ({"method": "sign", "cuts": 3}, "cuts is 3; it must be 1, 3 or 5; sign has 1"),
+    ({"cuts": 0}, "cuts is 0; it must be 1 to 8"),
+    ({"cuts": 9}, "cuts is 9; it must be 1 to 8"),
+    ({"method": "sign", "cuts": 3}, "cuts is 3; it must be 1 to 8; sign has 1"),
     ({"metric": "l1"}, 'metric "l1" is unknown'),
     ({"metric": None}, "is unknown"),
     ({"sample": 0}, "sample is 0"),
@@ -147,7 +149,10 @@ REFUSED = [
     ({"seed": None}, "seed is"),
     ({"sample": 500}, "500 rows are too few"),
     ({"table_name": "few"}, "1 rows are too few"),
-    ({"table_name": "long", "cuts": 5, "force": True}, "a code has 16000 bits at most"),
+    (
+        {"table_name": "long", "cuts": 5, "force": True},
+        "cuts is 5; it must be at most 4: a code has 16000 bits at most",
+    ),
     ({"table_name": "empty"}, 'has no row with a vector in column "the vector"'),
     ({"table_name": "mixed"}, "holds vectors of several dimensions"),
     ({"table_name": "zeros", "metric": "cosine"}, "are all equal"),
