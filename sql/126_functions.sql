@@ -25,8 +25,9 @@ DECLARE
     layer hashindex.layer;
 BEGIN
     steps := '';
-    -- The cast refuses other dimensions, and its result lies in memory.
-    projection := format('v::{ext}.vector(%s)', used.dimension);
+    -- The function of the cast refuses other dimensions, and its result lies in memory. A node of Citus would leave a cast to the column's own
+    -- length out of a query that it gets as text, and not know the index's expression again.
+    projection := format('{ext}.vector(v::{ext}.vector, %s, true)', used.dimension);
     FOREACH layer IN ARRAY used.layers LOOP
         IF layer.kind = 'affine' THEN
             steps := format(E'%s\n    x := %s;', steps, projection);

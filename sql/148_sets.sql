@@ -202,14 +202,32 @@ $$;
 
 -- Settings of pgvector by which a set is scanned, with the names that a search puts back: whichever of its indexes the planner takes.
 CREATE OR REPLACE FUNCTION hashindex._scan_settings(effort integer, tuples double precision, iterates boolean) RETURNS TABLE (name text, value text, usual text)
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE ROWS 7
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE ROWS 8
 BEGIN ATOMIC
     VALUES ('hnsw.ef_search', least(effort, 1000)::text, '40'), ('ivfflat.probes', least(effort, 32768)::text, '1'),
         ('hnsw.iterative_scan', CASE WHEN iterates THEN 'relaxed_order' ELSE 'off' END, 'off'),
         ('ivfflat.iterative_scan', CASE WHEN iterates THEN 'relaxed_order' ELSE 'off' END, 'off'),
         ('hnsw.max_scan_tuples', least(greatest(20000, tuples), 2147483647)::bigint::text, '20000'), ('hnsw.scan_mem_multiplier', '8', '1'),
-        ('ivfflat.max_probes', '32768', '32768');
+        ('ivfflat.max_probes', '32768', '32768'), ('enable_seqscan', 'off', 'on');
 END;
+
+-- Puts settings on for this transaction, on the nodes of Citus too: it sends them SET LOCAL, and no set_config, from a function that a
+-- statement within another calls. Nodes get them with the BEGIN of the transaction, or at once where that has begun.
+CREATE OR REPLACE FUNCTION hashindex._put_on_nodes(names text[], settings text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    sent text := current_setting('citus.propagate_set_commands');
+    done text := set_config('citus.propagate_set_commands', 'local', true);
+    setting text;
+BEGIN
+    FOR setting IN SELECT format('SET LOCAL %s = %L', n.name, n.value) FROM unnest(names, settings) n(name, value) LOOP
+        EXECUTE setting;
+    END LOOP;
+    done := set_config('citus.propagate_set_commands', sent, true);
+END
+$$;
 
 -- Puts settings on for this transaction, and returns what they were.
 CREATE OR REPLACE FUNCTION hashindex._put_settings(names text[], settings text[]) RETURNS text[]
@@ -222,7 +240,11 @@ DECLARE
         LEFT JOIN hashindex._scan_settings(1, 1, false) u ON u.name = n.name ORDER BY n.place
     );
 BEGIN
-    PERFORM set_config(n.name, n.value, true) FROM unnest(names, settings) n(name, value);
+    IF current_setting('citus.propagate_set_commands', true) IS NULL THEN
+        PERFORM set_config(n.name, n.value, true) FROM unnest(names, settings) n(name, value);
+    ELSE
+        PERFORM hashindex._put_on_nodes(names, settings);
+    END IF;
     RETURN before;
 END
 $$;

@@ -41,7 +41,6 @@ RETURNS double precision
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 SET jit = off
-SET enable_seqscan = off
 AS $$
 DECLARE
     statement text := format('SELECT count(*) FILTER (WHERE f.id <> $3 AND f.distance <= $4) FROM (%s) f', hashindex._set_statement(i, s, n, k + 1));

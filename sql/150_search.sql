@@ -71,6 +71,8 @@ DECLARE
     explain text := 'EXPLAIN (FORMAT JSON) ' || statement;
     plans refcursor;
     plan json;
+    -- Citus estimates nothing itself, and shows the plan of one of its tasks.
+    job json;
 BEGIN
     -- Only this statement runs under the caller's path, where even operators may be somebody else's.
     PERFORM set_config('search_path', caller_path, true);
@@ -81,6 +83,10 @@ BEGIN
     -- SET, not set_config: PostgreSQL parses a call again when the path has changed since the last one.
     SET LOCAL search_path = pg_catalog, pg_temp;
     matching := plan -> 0 -> 'Plan' ->> 'Plan Rows';
+    job := plan #> '{0,Plan,Distributed Query,Job}';
+    IF job IS NOT NULL THEN
+        matching := coalesce((job ->> 'Task Count')::double precision * (job #>> '{Tasks,0,Remote Plan,0,0,Plan,Plan Rows}')::double precision, matching);
+    END IF;
     cost := plan -> 0 -> 'Plan' ->> 'Total Cost';
 END
 $$;

@@ -310,8 +310,7 @@ BEGIN
         'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'shown', hashindex._answer_keys(i),
         'answer', answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         'tenant', i.tenant_column IS NOT NULL, 'tenant_literal', quote_literal(i.tenant_column), 'tenant_type', hashindex._tenant_type(i),
-        -- Citus plans no parameters.
-        'plan_cache_mode', CASE WHEN hashindex._is_sharded(base::regclass) THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
+        'sharded', hashindex._is_sharded(base::regclass),
         'dimension', s.dimension, 'vector_type', hashindex._vector_type(base::regclass, s.column_name), 'operator', hashindex._distance_operator(i.metric),
         'ranked_type', held.ranked_type, 'ranked_query', held.ranked_query, 'ranking', format('%s %s hashindex_ranked', held.expression, held.operator),
         'n', s.candidates, 'effort', coalesce(s.effort::text, 'NULL'),

@@ -18,7 +18,7 @@ DECLARE
     filter_path text := CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END;
     own_path text := current_setting('search_path');
     expected double precision := (hashindex._estimate(format(E'SELECT FROM %s WHERE (%s\n)', base, wanted), filter_path)).matching;
-    rows double precision := greatest(1, hashindex._rows_of(base::regclass));
+    rows double precision := greatest(1, CASE WHEN hashindex._is_sharded(base::regclass) THEN (hashindex._estimate('SELECT FROM ' || base)).matching ELSE hashindex._rows_of(base::regclass) END);
     names text[];
     settings text[];
     ranked text;
@@ -30,10 +30,8 @@ BEGIN
     -- Both take as long at sqrt(400 N) of N rows, 5,000 of 60,000 (measured).
     IF expected > sqrt(400 * rows) AND s.relation IS NOT NULL THEN
         EXECUTE format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query) INTO ranked USING query;
-        SELECT array_agg(n.name), array_agg(n.value) INTO names, settings FROM (
-            SELECT x.name, x.value FROM hashindex._scan_settings(effort, 4.0 * candidates * rows / greatest(expected, 1), true) x
-            UNION ALL SELECT 'enable_seqscan', 'off'
-        ) n;
+        SELECT array_agg(x.name), array_agg(x.value) INTO names, settings
+        FROM hashindex._scan_settings(effort, 4.0 * candidates * rows / greatest(expected, 1), true) x;
         settings := hashindex._put_settings(names, settings);
         path := set_config('search_path', filter_path, true);
         FOR found IN EXECUTE hashindex._set_statement(i, s, candidates, k, wanted) USING query::pg_catalog.text, ranked LOOP
@@ -59,7 +57,6 @@ RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
 SET search_path FROM CURRENT
 SET jit = off
-SET enable_seqscan = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
@@ -104,7 +101,6 @@ RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 SET jit = off
-SET enable_seqscan = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);

@@ -1,6 +1,6 @@
 -- Nearest rows by a set that pgvector's index keeps: candidates in the order of the set, then by exact distance. Never short in silence: where
 -- the index gives fewer candidates than wanted, its scan goes on (an iterative scan), and where fewer than k rows are left, all are compared.
--- A generic plan does not know its LIMIT: without sequential scans it takes the index all the same.
+-- A generic plan does not know its LIMIT: without sequential scans it takes the index all the same. Citus plans no parameters.
 CREATE OR REPLACE FUNCTION {search}(
     query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, effort integer DEFAULT NULL, filter text DEFAULT NULL,
     where_equals jsonb DEFAULT NULL,{if tenant} tenant {tenant_type} DEFAULT NULL, all_tenants boolean DEFAULT false,{end tenant}
@@ -10,8 +10,11 @@ RETURNS TABLE ({answer}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
-SET plan_cache_mode = {plan_cache_mode}
+SET plan_cache_mode = {if sharded}force_custom_plan{else sharded}force_generic_plan{end sharded}
+{if sharded}
+{else sharded}
 SET enable_seqscan = off
+{end sharded}
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -29,7 +32,13 @@ DECLARE
     hnsw_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
     ivfflat_scan text := coalesce(current_setting('ivfflat.iterative_scan', true), 'off');
     tuples text := coalesce(current_setting('hnsw.max_scan_tuples', true), '20000');
+{if sharded}
+    scans text := current_setting('enable_seqscan');
+    -- How many of them were put on the nodes.
+    hashindex_put integer := 3;
+{else sharded}
     done text;
+{end sharded}
     hashindex_count bigint := 0;
     hashindex_found integer := 0;
 BEGIN
@@ -47,13 +56,28 @@ BEGIN
         RETURN;
     END IF;
     -- Whichever of pgvector's indexes the planner takes.
+{if sharded}
+    PERFORM hashindex._put_on_nodes(
+        ARRAY['enable_seqscan', 'hnsw.ef_search', 'ivfflat.probes'],
+        ARRAY['off', least(hashindex_effort, 1000)::text, least(hashindex_effort, 32768)::text]
+    );
+{else sharded}
     done := set_config('hnsw.ef_search', least(hashindex_effort, 1000)::text, true);
     done := set_config('ivfflat.probes', least(hashindex_effort, 32768)::text, true);
+{end sharded}
     FOR hashindex_step IN CASE WHEN hashindex_n > 1000 THEN 2 ELSE 1 END..2 LOOP
         IF hashindex_step = 2 THEN
+{if sharded}
+            hashindex_put := 6;
+            PERFORM hashindex._put_on_nodes(
+                ARRAY['hnsw.iterative_scan', 'ivfflat.iterative_scan', 'hnsw.max_scan_tuples'],
+                ARRAY['relaxed_order', 'relaxed_order', least(greatest(20000, 8 * hashindex_n::bigint), 2147483647)::text]
+            );
+{else sharded}
             done := set_config('hnsw.iterative_scan', 'relaxed_order', true);
             done := set_config('ivfflat.iterative_scan', 'relaxed_order', true);
             done := set_config('hnsw.max_scan_tuples', least(greatest(20000, 8 * hashindex_n::bigint), 2147483647)::text, true);
+{end sharded}
         END IF;
         FOR {each shown}, distance, hashindex_count IN
             SELECT {each c.key}, c.distance, count(*) OVER ()
@@ -71,11 +95,18 @@ BEGIN
         END LOOP;
         EXIT WHEN hashindex_found > 0;
     END LOOP;
+{if sharded}
+    PERFORM hashindex._put_on_nodes(
+        (ARRAY['enable_seqscan', 'hnsw.ef_search', 'ivfflat.probes', 'hnsw.iterative_scan', 'ivfflat.iterative_scan', 'hnsw.max_scan_tuples'])[:hashindex_put],
+        (ARRAY[scans, ef_search, probes, hnsw_scan, ivfflat_scan, tuples])[:hashindex_put]
+    );
+{else sharded}
     done := set_config('hnsw.ef_search', ef_search, true);
     done := set_config('ivfflat.probes', probes, true);
     done := set_config('hnsw.iterative_scan', hnsw_scan, true);
     done := set_config('ivfflat.iterative_scan', ivfflat_scan, true);
     done := set_config('hnsw.max_scan_tuples', tuples, true);
+{end sharded}
     IF hashindex_found = 0 THEN
         RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) a;
     END IF;
