@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from pg_hashindex.errors import (
+    BuildWarning,
     FewerJobsWarning,
     HashIndexError,
     InvalidInputError,
@@ -466,7 +467,7 @@ def refuse_columns(connection: "Connection", table: str, names: Sequence[str], o
 def _noting_rows_left_out() -> Iterator[None]:
     """Show warnings of rows and jobs that were left out as notes, each text once."""
     shown, said = warnings.showwarning, set[str]()
-    noted = (RowsLeftOutWarning, FewerJobsWarning, SlowWritesWarning)
+    noted = (BuildWarning, RowsLeftOutWarning, FewerJobsWarning, SlowWritesWarning)
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if not issubclass(category, noted):

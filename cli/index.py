@@ -8,8 +8,9 @@ import click
 
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
+from pg_hashindex.db.statements import one_row
 from pg_hashindex.db.work import WorkRow, list_work
-from pg_hashindex.errors import MissingRightsError
+from pg_hashindex.errors import DuplicateNameError, HashIndexError
 from pg_hashindex.index.catalog import IndexRow, read_rows, swap_row
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import OPTIONS, options_changed_by
@@ -113,8 +114,7 @@ def create(
                 made = HashIndex.create(connection, name, memory=memory, jobs=jobs, **options)
             _print_index(made.row, as_json)
             return
-        created = HashIndex.create_lists(connection, name, **options)
-        note(f"created index {name}; rows written from now on are encoded at once")
+        created = _created_lists(connection, name, options)
         if encode:
             with progress(f"encoding the rows of {created.qualified_table}"):
                 created.encode(memory=memory, jobs=jobs)
@@ -575,6 +575,39 @@ def _note_work(work: list[WorkRow]) -> None:
         )
 
 
+def _created_lists(connection: Any, name: str, options: dict[str, Any]) -> HashIndex:
+    """Create an index of lists, or open one like it whose creation was cut off."""
+    try:
+        created = HashIndex.create_lists(connection, name, **options)
+    except DuplicateNameError as error:
+        there = HashIndex.open(connection, name)
+        row = there.metadata
+        if row.set is not None or (row.encoded and row.building is None):
+            raise
+        if not _is_same(row, options):
+            raise DuplicateNameError(
+                f"{error}: its creation was cut off, with other options; continue it by "
+                f"pg-hashindex index encode {name}, or drop it: pg-hashindex index drop {name}"
+            ) from error
+        note(f"index {name} is there and not complete; this run continues it")
+        return there
+    note(f"created index {name}; rows written from now on are encoded at once")
+    return created
+
+
+def _is_same(row: IndexRow, options: dict[str, Any]) -> bool:
+    """Return whether an index is what these options would create."""
+    given = [options["model"], options["column"], options["access"]]
+    model = row.model if ":" not in options["model"] else row.model_name
+    if given != [model, row.column_name, row.options["access"]]:
+        return False
+    same_table = "SELECT pg_catalog.to_regclass($1) = pg_catalog.to_regclass($2)"
+    if one_row(row.connection, same_table, [options["table"], row.qualified_table]) != (True,):
+        return False
+    others = ("metric", "tenant", "candidates", "effort")
+    return all(options.get(one) is None or options[one] == row.options.get(one) for one in others)
+
+
 def _tune_built(found: HashIndex, *, keep: bool) -> None:
     """Store candidates and effort that reach a recall, and print it; large tables alone."""
     from pg_hashindex.quality import tuning
@@ -584,8 +617,12 @@ def _tune_built(found: HashIndex, *, keep: bool) -> None:
             return
         with progress(f"measuring index {found.name}"):
             tuned, stored = tuning.tune_built(found, keep=keep)
-    except MissingRightsError as error:
-        note(f"index {found.name} was not measured: {error}")
+    except HashIndexError as error:
+        # The index is built.
+        note(
+            f"index {found.name} was not measured: {error}; measure it by: pg-hashindex tune "
+            f"{found.name}"
+        )
         return
     point = tuned.best if stored else tuned.own
     note(

@@ -10,6 +10,7 @@ import zlib
 
 __all__ = [
     "UNREADABLE",
+    "BuildWarning",
     "ConnectionFailedError",
     "DatabaseStateError",
     "DuplicateNameError",
@@ -55,6 +56,10 @@ class RowsLeftOutWarning(UserWarning):
 
 class FewerJobsWarning(UserWarning):
     """Fewer processes than were wanted have built landmarks."""
+
+
+class BuildWarning(UserWarning):
+    """What was built is in use, after rows were read again, or something is left to do."""
 
 
 class SlowWritesWarning(UserWarning):

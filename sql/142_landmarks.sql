@@ -128,9 +128,9 @@ BEGIN
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
-    -- Each range of pages is read from its next page on. A crash empties it with the staged codes.
+    -- A range of pages is written whole, in one transaction. A crash empties the list with the staged codes.
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, file bigint NOT NULL, first_page bigint NOT NULL, next_page bigint NOT NULL, end_page bigint NOT NULL)',
+        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, file bigint NOT NULL, first_page bigint NOT NULL, end_page bigint NOT NULL, written boolean NOT NULL)',
         i.storage || '_ranges'
     );
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_ranges'), 'pages that a build reads');
@@ -262,8 +262,25 @@ BEGIN
 END
 $$;
 
+-- Whether a look finds anything in the log of an index.
+CREATE OR REPLACE FUNCTION hashindex._has_logged(i hashindex.index) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    log regclass := to_regclass(format('hashindex.%I', i.storage || '_touched'));
+    found boolean := false;
+BEGIN
+    IF log IS NOT NULL THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', log) INTO found;
+    END IF;
+    RETURN found;
+END
+$$;
+
 -- Brings codes that are being built, or lie beside those in use, up to date for some logged keys; returns how many entries of the log it
--- took, or -1 if the table was emptied and a build has to begin again.
+-- took, or -1 if the table was emptied and a build has to begin again. One session reads a log at a time: it holds the row of the index. A
+-- second reader would wait for the keys that the first deletes, find none of them left, and take the log for empty.
 CREATE OR REPLACE FUNCTION hashindex._catch_up(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -272,14 +289,19 @@ SET row_security = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(_catch_up.name);
-    renew text := format('hashindex.%I', 'renew_' || i.storage);
-    is_beside boolean := i.swap_of IS NOT NULL;
-    names jsonb := hashindex._name_parts(i) || jsonb_build_object(
-        'log', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident((hashindex._code_keys(i))[1])
-    );
+    renew text;
+    is_beside boolean;
+    names jsonb;
     emptied boolean;
     applied bigint;
 BEGIN
+    -- The row as it is once the session before has ended: an exchange gives other codes to the name.
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
+    renew := format('hashindex.%I', 'renew_' || i.storage);
+    is_beside := i.swap_of IS NOT NULL;
+    names := hashindex._name_parts(i) || jsonb_build_object(
+        'log', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident((hashindex._code_keys(i))[1])
+    );
     IF NOT (is_beside OR i.next_generation IS NOT NULL) OR to_regclass(names ->> 'log') IS NULL THEN
         RETURN 0;
     END IF;
@@ -322,11 +344,14 @@ DECLARE
     later hashindex.index := hashindex._next_of(i);
     applied bigint;
 BEGIN
-    LOOP
+    WHILE hashindex._has_logged(i) LOOP
         applied := hashindex._catch_up(i.name);
-        EXIT WHEN applied = 0;
         IF applied < 0 THEN
             RETURN false;
+        ELSIF applied = 0 THEN
+            RAISE EXCEPTION 'the keys that were written while index "%" was built cannot be applied: function hashindex.% is missing', i.name,
+                quote_ident('renew_' || i.storage)
+                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index repair %s --undo', coalesce(i.swap_of, i.name));
         END IF;
     END LOOP;
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = i.name AND starts_with(o.name, 'renew_');
@@ -338,6 +363,36 @@ BEGIN
     PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name IN (i.name, i.swap_of);
     PERFORM hashindex._set_readers(later, i);
     RETURN true;
+END
+$$;
+
+-- The books of codes, of an index or of what is built for it: rows with a vector, those of them that have a code, those that have none yet
+-- and whose key is in the log, and the others, which no search would find. Called before codes come into use, without a lock: what is written
+-- afterwards is logged.
+CREATE OR REPLACE FUNCTION hashindex._books_of(i hashindex.index, built boolean, OUT rows bigint, OUT codes bigint, OUT logged bigint, OUT missing bigint)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET row_security = off
+SET enable_nestloop = off
+SET jit = off
+AS $$
+DECLARE
+    parts jsonb := hashindex._name_parts(CASE WHEN built THEN hashindex._next_of(i) ELSE i END);
+    log regclass := to_regclass(format('hashindex.%I', i.storage || '_touched'));
+BEGIN
+    PERFORM hashindex._require(i.name);
+    EXECUTE hashindex._fill(
+        $books$
+        SELECT count(*), count(c.{one}), count(*) FILTER (WHERE c.{one} IS NULL AND {is_logged}), count(*) FILTER (WHERE c.{one} IS NULL AND NOT {is_logged})
+        FROM {table} b LEFT JOIN {code_table} c ON {same b.key c.id}
+        {if log}LEFT JOIN (SELECT DISTINCT {each k.id} FROM {log} k) t ON {same b.key t.id}{end log}
+        WHERE b.{column} IS NOT NULL{fits}$books$,
+        parts, jsonb_build_object(
+            'one', quote_ident((hashindex._code_keys(i))[1]),
+            'log', CASE WHEN built OR i.swap_of IS NOT NULL THEN log END,
+            'is_logged', CASE WHEN (built OR i.swap_of IS NOT NULL) AND log IS NOT NULL THEN format('t.%I IS NOT NULL', (hashindex._code_keys(i))[1]) ELSE 'false' END
+        )
+    ) INTO rows, codes, logged, missing;
 END
 $$;
 
@@ -374,18 +429,18 @@ $$;
 
 COMMENT ON FUNCTION hashindex.drop_unused(text) IS 'drops tables that an index no longer uses; returns their names';
 
--- Assigns a landmark to codes that have none; returns how many. Needed because pg-hashindex index encode writes codes without firing
--- triggers of the table.
-CREATE OR REPLACE FUNCTION hashindex._assign_missing(name text) RETURNS bigint
+-- Assigns a landmark to codes that have none, of an index or of what is built for it; returns how many. Needed because pg-hashindex index
+-- encode writes codes without firing triggers of the table.
+CREATE OR REPLACE FUNCTION hashindex._assign_missing(i hashindex.index) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(_assign_missing.name);
     parts jsonb := hashindex._parts(i);
     ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
     assigned bigint := 0;
 BEGIN
+    PERFORM hashindex._require(i.name);
     IF i.landmark_table IS NOT NULL THEN
         PERFORM set_config('hnsw.ef_search', '40', true);
         EXECUTE hashindex._fill(

@@ -146,7 +146,8 @@ BEGIN
     END IF;
     -- A rebalance of these codes that was cut off is given up, so that they catch up themselves, after a TRUNCATE too.
     UPDATE hashindex.index x SET (next_generation, building) = (NULL, nullif(x.building, x.access)) WHERE x.name = beside.name;
-    WHILE hashindex._catch_up(beside.name) > 0 LOOP
+    WHILE hashindex._has_logged(beside) LOOP
+        PERFORM hashindex._catch_up(beside.name);
     END LOOP;
     -- Names, and when they were made, stay; each other column is exchanged, in one statement since storage is unique.
     EXECUTE format(

@@ -174,7 +174,7 @@ BEGIN
     IF every_key THEN
         EXECUTE hashindex._fill(
             $compare$
-            SELECT count(b.hashindex_vector), count(c.{one}), count(*) FILTER (WHERE c.{one} IS NULL AND b.hashindex_vector),
+            SELECT count(*) FILTER (WHERE b.hashindex_vector), count(c.{one}), count(*) FILTER (WHERE c.{one} IS NULL AND b.hashindex_vector),
                 count(*) FILTER (WHERE c.{one} IS NOT NULL AND b.hashindex_vector IS NOT TRUE)
             FROM (SELECT {each k.key}, {if every}k.{column} IS NOT NULL{if tenant} AND hashindex._fits(k.{tenant}::text){end tenant}{else every}true{end every} AS hashindex_vector FROM {table} k) b
             FULL JOIN {code_table} c ON {same b.key c.id}$compare$, names

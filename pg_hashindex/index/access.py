@@ -1,14 +1,19 @@
 """Codes beside those in use, as the catalog has them: what waits to be built or to catch up."""
 
+import warnings
+
 from ..db.statements import execute, one_row
 from ..db.work import Work
-from ..errors import DatabaseStateError
+from ..errors import BuildWarning, DatabaseStateError, InUseError
 from .catalog import IndexRow
 
 #: The most logged keys to apply under the lock that a change to other codes takes.
 _FEW_KEYS = 1000
 #: How often to catch up with writers that may be as fast.
 _MOST_TIMES = 1000
+
+# Seconds to wait for searches under way before tables that are not used any more are left.
+_FEW_SECONDS = 5.0
 
 
 def catch_up(index: IndexRow, work: Work | None = None) -> bool:
@@ -52,11 +57,19 @@ def give_up_rebalance(index: IndexRow) -> bool:
     return bool(index.change(given_up, [index.name]))
 
 
-def drop_unused(index: IndexRow) -> None:
-    """Drop tables that an index no longer uses; wait for running searches."""
+def drop_unused(index: IndexRow, patience: float = _FEW_SECONDS) -> None:
+    """Drop tables that an index no longer uses; warn of those that others still read."""
     # Only the administrator may drop them; any role that encodes comes here.
     unused = (
         "SELECT hashindex.drop_unused(i.name) FROM hashindex.index i WHERE i.name = $1 "
         "AND EXISTS (SELECT FROM hashindex._objects_of(i) o WHERE NOT o.in_use)"
     )
-    index.change(unused, [index.name])
+    try:
+        index.change(unused, [index.name], patience=patience)
+    except InUseError as error:
+        warnings.warn(
+            f"tables that index {index.name!r} no longer uses are still there: {error}; "
+            f"pg-hashindex index encode {index.swap_of or index.name} drops them",
+            BuildWarning,
+            stacklevel=2,
+        )

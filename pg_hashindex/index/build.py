@@ -3,6 +3,7 @@
 Searches use the previous access path until the new one is complete.
 """
 
+import warnings
 from typing import NamedTuple
 
 import psycopg
@@ -12,7 +13,7 @@ from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..db.work import claimed_work
-from ..errors import InvalidInputError
+from ..errors import BuildWarning, InUseError, InvalidInputError
 from .access import (
     catch_up,
     configured_otherwise,
@@ -72,10 +73,22 @@ def encode(
             written += encode_missing(current, throttle, batch_rows)
         encoded = "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1"
         execute(index.connection, encoded, [index.name])
-        catch_up(index)
-        if previous := swap_row(index, ["previous"]):
-            catch_up(previous)
+        with claimed_work(index.connection, "encode", index.name):
+            catch_up(index)
+            if previous := swap_row(index, ["previous"]):
+                _catch_up_former(previous)
     return written + built if coded_by_build else written
+
+
+def _catch_up_former(previous: IndexRow) -> None:
+    """Have former codes catch up, unless another session works on them."""
+    try:
+        with claimed_work(previous.connection, "encode", previous.name):
+            catch_up(previous)
+    except InUseError as error:
+        warnings.warn(
+            f"the former codes were left as they are: {error}", BuildWarning, stacklevel=3
+        )
 
 
 def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Jobs) -> int:

@@ -19,8 +19,10 @@ This is why it is safe beside writers:
 """
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import sql
@@ -28,10 +30,11 @@ from psycopg import sql
 from ..db.batches import RowBatch, read_batch, rows_of_batch
 from ..db.progress import Progress, is_shown
 from ..db.sql_files import query
-from ..db.statements import execute
+from ..db.statements import execute, one_row
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import (
+    BuildWarning,
     DatabaseStateError,
     InvalidInputError,
     TooLargeError,
@@ -64,16 +67,51 @@ _WRITE = query("encoding.write")
 
 PRUNE = query("encoding.prune")
 
+_BOOKS: LiteralString = """
+    SELECT b.missing FROM hashindex.index i CROSS JOIN LATERAL hashindex._books_of(i, $2) b
+    WHERE i.name = $1
+"""
+
+_ASSIGN: LiteralString = """
+    SELECT hashindex._assign_missing(CASE WHEN $2 THEN hashindex._next_of(i) ELSE i END)
+    FROM hashindex.index i WHERE i.name = $1
+"""
+
 
 def encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
     """Encode every row without a code; see `HashIndex.encode`."""
     execute(index.connection, _PLAIN, [index.name])
-    catch_up(index)
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     # A second session would do the same work again.
     with claimed_work(index.connection, "encode", index.name) as work:
+        catch_up(index)
         return _Encoder(index, batch_rows, throttle, work).run()
+
+
+def balance(
+    index: IndexRow, throttle: Throttle, work: Work | None = None, *, built: str | None = None
+) -> int:
+    """Read again the rows that have neither a code nor a key in the log; return how many.
+
+    Called before codes come into use: those of an index, or the table that is ``built`` for it by
+    the holder of ``work``. The rows that a model does not take have no code afterwards.
+    """
+    (missing,) = one_row(index.connection, _BOOKS, [index.name, built is not None])
+    if not missing:
+        return 0
+    if work is None or built is None:
+        written = encode_missing(index, throttle)
+    else:
+        written = _Encoder(replace(index, code_table=built), None, throttle, work, built=True).run()
+    if written:
+        warnings.warn(
+            f"{written} rows of {index.qualified_table} had no code when the others were written, "
+            "and were read again",
+            BuildWarning,
+            stacklevel=3,
+        )
+    return written
 
 
 class _Progress(NamedTuple):
@@ -88,9 +126,17 @@ class _Encoder:
     """One run over one index."""
 
     def __init__(
-        self, index: IndexRow, batch_rows: int | None, throttle: Throttle, work: Work
+        self,
+        index: IndexRow,
+        batch_rows: int | None,
+        throttle: Throttle,
+        work: Work,
+        *,
+        built: bool = False,
     ) -> None:
         self.index, self.throttle, self.work = index, throttle, work
+        # Whether the codes are those of a build that are not in use yet.
+        self._built = built
         self.connection = index.connection
         send_code_arrays(self.connection)
         index.check_current()
@@ -145,7 +191,7 @@ class _Encoder:
                     self.work.advance()
                     time.sleep(0.1)
         with self.connection.transaction():
-            self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
+            self._execute(_ASSIGN, [self.index.name, self._built])
             self._execute(PRUNE)
             self._execute("ANALYZE {codes}")
             if written:
@@ -220,7 +266,7 @@ class _Encoder:
                 self.index.check_current()
             else:
                 # Landmarks may have been built meanwhile.
-                self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
+                self._execute(_ASSIGN, [self.index.name, self._built])
         return written
 
     @contextmanager

@@ -13,6 +13,7 @@ from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
 from ..errors import InvalidInputError
 from . import build, sets
+from .access import drop_unused
 from .catalog import (
     IndexRow,
     IndexSummary,
@@ -388,7 +389,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             values = [self.name, Jsonb(given)]
             row.change(configured, values, patience=patience)
             # This transaction is its own, since it waits for running searches.
-            row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
+            drop_unused(row)
         return self
 
     def rebalance(

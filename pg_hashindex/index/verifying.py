@@ -110,7 +110,10 @@ class Verifier:
         self.work.phase("looking for rows in no list")
         if (landmarks := self.index.landmarks) is not None:
             self._execute(_UNLIST, landmarks=landmarks)
-        row = self._execute("SELECT hashindex._assign_missing($1)", [self.index.name]).fetchone()
+        row = self._execute(
+            "SELECT hashindex._assign_missing(i) FROM hashindex.index i WHERE i.name = $1",
+            [self.index.name],
+        ).fetchone()
         return int(row[0])
 
     def _take(self, ids: Sequence[str], stored: Sequence[str | None]) -> int:

@@ -17,12 +17,14 @@ from ..db.connection import outside_transactions
 from ..db.server_errors import translated_errors
 from ..db.statements import one_row
 from ..db.table_source import TableSource
+from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..hashers import HASHERS
 from ..index.access import catch_up
 from ..index.build import encode
 from ..index.catalog import HasRow, IndexRow, SwapState, drop_index, read_row, swap_row
+from ..index.encoding import balance
 from ..index.landmarks.memory import DEFAULT_MEMORY, as_bytes
 from ..index.landmarks.workers import Jobs
 from ..index.options import IndexOptions, checked_options, options_changed_by
@@ -169,6 +171,7 @@ def swap(
             )
         work.phase("switching")
         catch_up(coming)
+        balance(coming, Throttle(rows_per_second))
         _exchange(now, "next")
         return Swapped(now.model_name, coming.model_name, before, after, *ranked)
 
@@ -196,6 +199,7 @@ def rollback(index: HasRow) -> str:
         previous = swap_row(index, ["previous"])
         if previous is not None:
             encode(previous)
+            balance(previous, Throttle(None))
         _exchange(index, "previous")
         return read_row(index.connection, index.name).model_name
 
@@ -292,7 +296,9 @@ def _drop(index: IndexRow, state: SwapState) -> str | None:
     dropped = swap_row(index, [state])
     if dropped is None:
         return None
-    drop_index(dropped)
+    # Not while another session encodes them.
+    with claimed_work(index.connection, "encode", dropped.name):
+        drop_index(dropped)
     return dropped.model_name
 
 

@@ -36,15 +36,15 @@ FROM pg_temp.hashindex_centres c ORDER BY c.landmark
 
 -- name: list_ranges
 -- Lists the ranges of pages that are to be read, one at least. $1: the file; $2: its pages; $3: the pages of a range.
-INSERT INTO {ranges} (number, file, first_page, next_page, end_page)
-SELECT pg_catalog.row_number() OVER (ORDER BY f.page), $1::bigint, f.page, f.page, least(f.page + $3::bigint, $2::bigint)
+INSERT INTO {ranges} (number, file, first_page, end_page, written)
+SELECT pg_catalog.row_number() OVER (ORDER BY f.page), $1::bigint, f.page, least(f.page + $3::bigint, $2::bigint), false
 FROM pg_catalog.generate_series(0::bigint, greatest($2::bigint - 1, 0), $3::bigint) f(page)
 
 -- name: state_of_build
 -- Tells whether a build has landmarks and ranges, has begun to read, has codes to be put in order, and has them in order. $1: the
 -- table of the new codes.
 SELECT EXISTS (SELECT FROM {landmarks}) AND EXISTS (SELECT FROM {ranges}),
-       EXISTS (SELECT FROM {ranges} r WHERE r.next_page > r.first_page),
+       EXISTS (SELECT FROM {ranges} r WHERE r.written),
        EXISTS (SELECT FROM {staged}),
        EXISTS (SELECT FROM pg_catalog.pg_index x
                WHERE x.indrelid = $1::regclass AND x.indisprimary)

@@ -121,7 +121,7 @@ def test_an_interrupted_build_ends_all_processes_and_is_continued(listed, starte
     assert started[0].process.poll() is not None
     assert result(listed) == before
     (left,) = listed.connection.execute(
-        "SELECT count(*) FROM hashindex.items_idx_ranges WHERE next_page < end_page"
+        "SELECT count(*) FROM hashindex.items_idx_ranges WHERE NOT written"
     ).fetchone()
     assert left
     started.clear()

@@ -4,11 +4,11 @@ As pg_repack does, a build writes a second codes table. Before the first row is 
 to log the keys that are written, and at its end the build applies them. So others wait only for two
 short locks. ``sql/142_landmarks.sql`` is the part in SQL.
 
-Rows are read by ranges of pages. The list of ranges is a table. The codes of a range are written
-together with the place where its reading ended, so an interrupted run continues there. `Workers`
-has other processes read some of the ranges. Another thread reads the next block while the codes and
-landmarks of this one are computed. If the table was rewritten
-(VACUUM FULL, TRUNCATE), its rows have other places, and it is read again from the start.
+Rows are read by ranges of pages. The list of ranges is a table. The codes of a range are written in
+one transaction, which marks the range, so it is written whole or not at all, and an interrupted run
+reads those that are left. `Workers` has other processes read some of the ranges. Another thread
+reads the next block while the codes and landmarks of this one are computed. If the table was
+rewritten (VACUUM FULL, TRUNCATE), its rows have other places, and it is read again from the start.
 """
 
 import math
@@ -36,6 +36,7 @@ from ...models.quantization import quantize
 from ...models.vectors import are_trainable
 from ..access import catch_up, configured_otherwise, drop_unused
 from ..catalog import IndexRow
+from ..encoding import balance
 from .assignment import Landmarks, ListSums
 from .memory import bytes_of_build
 from .reading import Heap, MovedError, TableReader
@@ -90,14 +91,15 @@ _LANDMARKS_OF_TENANTS = query("landmarks.of_tenants")
 _LIST_RANGES = query("landmarks.list_ranges")
 
 _LEFT: LiteralString = """
-    SELECT r.number, r.next_page, r.end_page FROM {ranges} r
-    WHERE r.next_page < r.end_page ORDER BY r.number
+    SELECT r.number, r.first_page, r.end_page FROM {ranges} r WHERE NOT r.written ORDER BY r.number
 """
 
-_KEEP_PLACE: LiteralString = """
-    UPDATE {ranges} SET next_page = $3 WHERE number = $1 AND next_page = $2
-      AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = $4 AND i.next_generation = $5)
+_MARK_WRITTEN: LiteralString = """
+    UPDATE {ranges} SET written = true WHERE number = $1 AND NOT written
+      AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = $2 AND i.next_generation = $3)
 """
+
+_IS_WRITTEN: LiteralString = "SELECT r.written FROM {ranges} r WHERE r.number = $1"
 
 _STATE = query("landmarks.state_of_build")
 
@@ -585,31 +587,37 @@ class LandmarkBuild(TableReader):
         ranges: Ranges,
         read: Callable[[Range], tuple[Block, int]],
         compute: Callable[[Block], T],
-        write: Callable[[T | None, Range], None],
+        write: Callable[[list[T], Range], None],
     ) -> None:
-        """Read block after block; the next one is read while this one is computed."""
+        """Read block after block; the next one is read while this one is computed.
+
+        What is computed of a range is written when all of the range has been read.
+        """
         at_hand: tuple[Block, Range, int] | None = None
-        rest: Range | None = None
+        place: Range | None = None
+        page, rows = 0, 0
+        computed: list[T] = []
         with ThreadPoolExecutor(1) as reader:
             while True:
-                place = rest or ranges.take(wait=at_hand is None)
+                if place is None and (place := ranges.take(wait=at_hand is None)) is not None:
+                    page = place.first
                 # The other thread uses the connection until its result is there.
-                coming = None if place is None else reader.submit(read, place)
-                computed = None
+                coming = None if place is None else reader.submit(read, place._replace(first=page))
                 if at_hand is not None and len(at_hand[0]):
-                    computed = compute(at_hand[0])
+                    computed.append(compute(at_hand[0]))
+                    rows += len(at_hand[0])
                 following = None if coming is None else coming.result()
-                if at_hand is not None:
-                    block, done, page = at_hand
-                    write(computed, done._replace(end=page))
-                    ranges.done(len(block), done, page)
+                if at_hand is not None and at_hand[2] >= at_hand[1].end:
+                    write(computed, at_hand[1])
+                    ranges.done(rows)
+                    computed, rows = [], 0
                 if following is None and at_hand is None:
                     return
-                at_hand, rest = None, None
+                at_hand = None
                 if following is not None and place is not None:
                     block, page = following
                     at_hand = block, place, page
-                    rest = place._replace(first=page) if page < place.end else None
+                    place = place if page < place.end else None
 
     def _encoded(
         self, vectors: NDArray[np.float32]
@@ -645,23 +653,22 @@ class LandmarkBuild(TableReader):
             block.keys, places, codes, self.index.n_bits, key_columns=self._key_columns
         )
 
-    def _write(self, rows: bytes | None, place: Range) -> None:
-        """Write the rows of some pages, if there are any, and that these have been read."""
-        copy = sql.SQL("COPY {staged} FROM STDIN (FORMAT binary)")
+    def _write(self, blocks: list[bytes], place: Range) -> None:
+        """Write the rows of a range, and that it is written, unless it is already."""
+        copy = sql.SQL("COPY {staged} FROM STDIN (FORMAT binary)").format(**self._names)
         with self.connection.transaction():
             # No need to wait for the disk: a crash empties these tables anyway.
             self._execute("SET LOCAL synchronous_commit TO off")
-            kept = self._execute(_KEEP_PLACE, [*place, self.index.name, self._generation])
-            if not kept.rowcount:
-                # The server has written them for a process that was killed before it knew.
+            values = [place.number, self.index.name, self._generation]
+            if not self._execute(_MARK_WRITTEN, values).rowcount:
                 self._check_generation()
-            if not kept.rowcount or rows is None:
-                return
-            with (
-                self.connection.cursor() as cursor,
-                cursor.copy(copy.format(**self._names)) as target,
-            ):
-                target.write(rows)
+                # The server has written them for a process that was killed before it knew.
+                if self._execute(_IS_WRITTEN, [place.number]).fetchone() == (True,):
+                    return
+                raise configured_otherwise(self.index)
+            for rows in blocks:
+                with self.connection.cursor() as cursor, cursor.copy(copy) as target:
+                    target.write(rows)
 
     def _check_generation(self) -> None:
         """Refuse to continue a build that another session gave up."""
@@ -711,6 +718,11 @@ class LandmarkBuild(TableReader):
         self.work.phase("applying writes made meanwhile")
         if not catch_up(self.index, self.work):
             return None
+        table = f"{self.index.storage}_codes_{self._generation}"
+        if balance(self.index, self.throttle, self.work, built=table):
+            self.work.phase("applying writes made meanwhile")
+            if not catch_up(self.index, self.work):
+                return None
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
         self.work.phase("waiting for a lock to switch to the new landmarks")
         if not retry_while_locked(

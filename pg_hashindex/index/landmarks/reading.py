@@ -23,8 +23,9 @@ from .table_blocks import Block, WrongDimensionError, read_blocks
 _BLOCK_VALUES = 2_000_000
 _BLOCK_ROWS = 10_000
 
-# Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
-_FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
+# Pages of the first block and of the largest range, 64 MB, whose codes are held until they are
+# written together; no page of 32 kB holds more rows.
+_FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 8_192, 1_200
 
 _HEAP = query("landmarks.heap")
 

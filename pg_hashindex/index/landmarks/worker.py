@@ -55,7 +55,7 @@ class _Given:
             yield given
 
     def ready(self) -> None:
-        self.send({"rows": 0, "whole": False})
+        self.send({"rows": 0})
 
     def take(self, *, wait: bool) -> Range | None:
         if self._ended:
@@ -67,9 +67,9 @@ class _Given:
         self._ended = place is None
         return place
 
-    def done(self, rows: int, place: Range, page: int) -> None:
+    def done(self, rows: int) -> None:
         self._rows += 1
-        self.send({"rows": rows, "whole": page >= place.end})
+        self.send({"rows": rows})
 
     def end(self, arrays: Iterable[NDArray[Any]]) -> None:
         """Send the sums of the rows of a pass, if this process has read any."""

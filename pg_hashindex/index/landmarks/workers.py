@@ -43,7 +43,7 @@ _MODULE = "pg_hashindex.index.landmarks.worker"
 
 
 class Range(NamedTuple):
-    """Pages that are still to be read."""
+    """Pages that are read and written by one process, all or none."""
 
     number: int
     first: int
@@ -59,8 +59,8 @@ class Ranges(Protocol):
     def take(self, *, wait: bool) -> Range | None:
         """Return the next range; None if there is none, or none yet where it should not wait."""
 
-    def done(self, rows: int, place: Range, page: int) -> None:
-        """Say that the rows of a range are written up to a page."""
+    def done(self, rows: int) -> None:
+        """Say that the range that was taken first is written, with its rows."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Pass:
             if taken is not None or not waits:
                 return taken
 
-    def done(self, rows: int, place: Range, page: int) -> None:
+    def done(self, rows: int) -> None:
         """Count rows that the build itself has read."""
         self.show(rows)
 
@@ -295,8 +295,9 @@ class Workers:
                     pass_.changed.notify_all()
                 return True
             with pass_.changed:
-                pass_.rows += message["rows"]
-                if message["whole"]:
+                # The first message says that the process is ready.
+                if worker.ranges:
+                    pass_.rows += message["rows"]
                     worker.ranges.popleft()
                 given = []
                 while pass_.left and len(worker.ranges) < _AHEAD:

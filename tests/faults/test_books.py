@@ -1,0 +1,280 @@
+"""No code is lost or stale after a fault in a build, a swap or a rollback; each says what to do."""
+
+import os
+import signal
+import threading
+import warnings
+
+import numpy as np
+import psycopg
+import pytest
+from click.testing import CliRunner
+from fixtures.checks import assert_fresh
+from fixtures.faults import eventually
+from fixtures.landmarks import assert_listed, tables_of
+from pg_hashindex.cli import main
+
+from pg_hashindex import operations, store
+from pg_hashindex.db.connection import connect
+from pg_hashindex.db.locks import claim
+from pg_hashindex.errors import BuildWarning, HashIndexError, InUseError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index import encoding
+from pg_hashindex.index.catalog import swap_row
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks import building, reading, workers
+from pg_hashindex.quality import tuning
+
+pytestmark = pytest.mark.newest
+
+DOUBLED = "UPDATE items SET embedding = embedding + embedding"
+
+
+@pytest.fixture
+def swapped(connection, items, model, vectors):
+    """An index of 300 rows with its former codes beside, which are behind by all keys."""
+    store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+    index = HashIndex.create_lists(
+        connection, "items_idx", table="items", column="embedding", model="lsh", access="scan"
+    )
+    index.encode()
+    operations.swap(index, "other", force=True, queries=5)
+    connection.execute(DOUBLED)
+    return index
+
+
+def former(index):
+    return swap_row(index.metadata, ["previous"])
+
+
+def waits_for_lock(session, pid):
+    return session.execute(
+        "SELECT pid FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'", [pid]
+    ).fetchone()
+
+
+@pytest.mark.parametrize("again", ["exchange", "catch_up"])
+def test_two_sessions_never_read_one_log(swapped, url, again):
+    name = former(swapped).name
+    statement = {
+        "exchange": "SELECT hashindex.exchange('items_idx', 'previous')",
+        "catch_up": f"SELECT hashindex._catch_up('{name}')",
+    }[again]
+    # The first takes a part of the log, as when there are more keys than it applies at once.
+    swapped.connection.execute(
+        "INSERT INTO hashindex.items_idx_touched SELECT 1 FROM generate_series(1, 12000)"
+    )
+    with connect(url) as first, psycopg.connect(url, autocommit=True) as second:
+        with first.transaction():
+            first.execute("SELECT hashindex._catch_up(%s)", [name])
+            thread = threading.Thread(target=second.execute, args=[statement])
+            thread.start()
+            eventually(lambda: waits_for_lock(swapped.connection, second.info.backend_pid))
+        thread.join(60)
+        assert not thread.is_alive()
+    if again == "catch_up":
+        operations.rollback(swapped)
+    assert_fresh(swapped)
+    assert swapped.model == "lsh"
+
+
+@pytest.mark.parametrize("verb", [operations.rollback, operations.prune])
+def test_who_encodes_former_codes_is_named(swapped, url, verb):
+    with connect(url) as other:
+        claim(other, "encode", former(swapped).name)
+        with pytest.raises(InUseError, match="is being encoded by another session"):
+            verb(swapped)
+        # What `encode` was asked for is done.
+        with pytest.warns(BuildWarning, match="former codes were left as they are"):
+            swapped.encode()
+    verb(swapped)
+    assert_fresh(swapped)
+
+
+def test_encode_beside_rollbacks_leaves_right_codes(swapped, url):
+    errors = []
+
+    def encode():
+        try:
+            with connect(url) as session, warnings.catch_warnings():
+                warnings.simplefilter("ignore", BuildWarning)
+                for _ in range(10):
+                    HashIndex.open(session, "items_idx").encode()
+        except HashIndexError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    for _ in range(4):
+        try:
+            operations.rollback(swapped)
+        except HashIndexError as error:
+            errors.append(error)
+        swapped.connection.execute(DOUBLED)
+    thread.join(60)
+    assert all(isinstance(error, InUseError) for error in errors)
+    assert_fresh(swapped)
+    operations.rollback(swapped)
+    assert_fresh(swapped)
+
+
+@pytest.fixture
+def small_ranges(monkeypatch):
+    """Ranges of some pages, each read in several blocks."""
+    monkeypatch.setattr(reading.TableReader, "_fitting", lambda self, pages, rows: 12)
+    monkeypatch.setattr(reading, "_BLOCK_ROWS", 20)
+    monkeypatch.setattr(reading, "_MOST_ROWS_OF_PAGE", 200)
+
+
+@pytest.mark.parametrize("fault", ["kill", "terminate"])
+@pytest.mark.usefixtures("small_ranges")
+def test_the_range_of_a_lost_process_is_read_again_as_a_whole(listed, url, monkeypatch, fault):
+    """Some rows of it are deleted meanwhile, so that its blocks end elsewhere."""
+    begin, lost = workers.Workers.begin, []
+
+    def lose(self, pass_):
+        begin(self, pass_)
+        if "round" in pass_.task or lost:
+            return pass_
+        with psycopg.connect(url) as holder, connect(url) as other:
+            holder.execute("SELECT FROM hashindex.items_idx_ranges FOR UPDATE")
+            find = (
+                "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                "'pg-hashindex build of items_idx' AND wait_event_type = 'Lock'"
+            )
+            eventually(lambda: other.execute(find).fetchone(), 60)
+            (pid,) = other.execute(find).fetchone()
+            (range_,) = (worker.ranges[0] for worker in self._workers)
+            other.execute(
+                "DELETE FROM items WHERE ctid >= %s::tid AND ctid < %s::tid AND id %% 3 = 0",
+                [f"({range_.first},0)", f"({range_.end},0)"],
+            )
+            if fault == "kill":
+                os.kill(self._workers[0].process.pid, signal.SIGKILL)
+            other.execute("SELECT pg_terminate_backend(%s)", [pid])
+            eventually(lambda: self._workers[0].ended, 60)
+            lost.append(range_)
+        return pass_
+
+    monkeypatch.setattr(workers.Workers, "begin", lose)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        listed.rebalance(jobs=2)
+    assert lost
+    assert_listed(listed)
+    assert listed.waiting() == 0
+
+
+def test_a_range_is_written_whole_or_not_at_all(listed, monkeypatch, small_ranges):
+    stored = building.LandmarkBuild._each_block
+    seen = []
+
+    def watched(self, ranges, read, compute, write):
+        def checked(blocks, place):
+            seen.append(len(blocks))
+            write(blocks, place)
+
+        stored(self, ranges, read, compute, checked)
+
+    monkeypatch.setattr(building.LandmarkBuild, "_each_block", watched)
+    listed.rebalance(jobs=1)
+    assert max(seen) > 1
+    assert_listed(listed)
+
+
+def encode_again(index):
+    index.configure(access="scan")
+    index.configure(access="lists")
+    index.encode()
+
+
+def swap_again(index):
+    vectors = np.random.default_rng(1).normal(size=(500, 8)).astype(np.float32)
+    store.save(index.connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+    operations.swap(index, "other", force=True, queries=5)
+
+
+@pytest.mark.parametrize("build", [HashIndex.rebalance, encode_again, swap_again])
+def test_rows_that_a_build_has_missed_are_read_again(listed, monkeypatch, build):
+    order = building.LandmarkBuild._put_in_order
+
+    def lose(self):
+        self._execute("DELETE FROM {staged} WHERE id % 10 = 3")
+        order(self)
+
+    monkeypatch.setattr(building.LandmarkBuild, "_put_in_order", lose)
+    with pytest.warns(BuildWarning, match="300 rows of .*items.* and were read again"):
+        build(listed)
+    assert_fresh(listed)
+    lists = listed.lists()
+    assert (lists.codes, lists.unlisted) == (3000, 0)
+
+
+def test_codes_that_went_before_an_exchange_are_made_again(swapped, monkeypatch):
+    balance = encoding.balance
+
+    def lose(index, throttle, *given, **more):
+        swapped.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id % 10 = 3")
+        return balance(index, throttle, *given, **more)
+
+    monkeypatch.setattr("pg_hashindex.operations.swaps.balance", lose)
+    with pytest.warns(BuildWarning, match="30 rows of .*items.* and were read again"):
+        operations.rollback(swapped)
+    assert_fresh(swapped)
+
+
+def test_a_rebalance_that_is_in_use_ends_well_beside_a_reader(listed, url):
+    before = tables_of(listed)
+    with connect(url) as reader, reader.transaction():
+        reader.execute("SELECT * FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')")
+        with pytest.warns(BuildWarning, match="no longer uses .* encode items_idx drops them"):
+            listed.rebalance()
+    assert tables_of(listed) != before
+    listed.encode()
+    assert not listed.connection.execute(
+        "SELECT FROM hashindex.index i, hashindex._objects_of(i) o WHERE NOT o.in_use"
+    ).fetchall()
+
+
+def run(url, *arguments):
+    return CliRunner().invoke(main, arguments, env={"PG_HASHINDEX_DATABASE_URL": url})
+
+
+CREATE = ("index", "create", "items_idx", "--table", "items", "--column", "embedding")
+LISTS = (*CREATE, "--model", "lsh", "--access", "lists")
+
+
+@pytest.mark.usefixtures("items", "model")
+def test_a_creation_that_was_cut_off_goes_on_when_it_is_run_again(connection, url):
+    HashIndex.create_lists(
+        connection, "items_idx", table="items", column="embedding", model="lsh", access="lists"
+    )
+    other = run(url, *CREATE, "--model", "lsh", "--access", "scan")
+    assert other.exit_code == 3
+    assert "continue it by pg-hashindex index encode items_idx" in other.output
+    done = run(url, *LISTS)
+    assert done.exit_code == 0, done.output
+    assert "this run continues it" in done.output
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+    assert run(url, *LISTS).exit_code == 3
+
+
+@pytest.mark.usefixtures("items", "model")
+def test_an_index_whose_measurement_fails_is_created_all_the_same(url, monkeypatch):
+    def fail(*given, **more):
+        raise InUseError("no")
+
+    monkeypatch.setattr(tuning, "is_worth_tuning", lambda found: True)
+    monkeypatch.setattr(tuning, "tune_built", fail)
+    done = run(url, *LISTS)
+    assert done.exit_code == 0, done.output
+    assert "was not measured: no; measure it by: pg-hashindex tune items_idx" in done.output
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_rows_without_a_vector_do_not_count_among_those_without_a_code(swapped, full):
+    swapped.connection.execute("INSERT INTO items (id) SELECT n FROM generate_series(1001, 9000) n")
+    swapped.connection.execute('DELETE FROM hashindex."items_idx~2_codes" WHERE id <= 100')
+    found = {one.check: one for one in operations.check(swapped, full=full).findings}
+    assert found["rows_without_code"].status == "broken"
+    assert found["rows_without_code"].detail.startswith("100 of 300 rows")
