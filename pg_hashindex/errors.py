@@ -59,7 +59,7 @@ class FewerJobsWarning(UserWarning):
 
 
 class BuildWarning(UserWarning):
-    """What was built is in use, after rows were read again, or something is left to do."""
+    """Codes that were built are in use, after rows were read again, or with something left."""
 
 
 class SlowWritesWarning(UserWarning):

@@ -84,7 +84,7 @@ def test_who_encodes_former_codes_is_named(swapped, url, verb):
         claim(other, "encode", former(swapped).name)
         with pytest.raises(InUseError, match="is being encoded by another session"):
             verb(swapped)
-        # What `encode` was asked for is done.
+        # The codes in use have been encoded.
         with pytest.warns(BuildWarning, match="former codes were left as they are"):
             swapped.encode()
     verb(swapped)
