@@ -8,8 +8,6 @@ from django.db import connection, models
 from pgvector.django import VectorField
 from psycopg.conninfo import conninfo_to_dict
 
-from pg_hashindex import HashIndex as OpenedIndex
-from pg_hashindex import connect
 from pg_hashindex.contrib.django import HashIndex, NearestQuerySet
 
 options = conninfo_to_dict(os.environ["PG_HASHINDEX_DATABASE_URL"])
@@ -37,9 +35,6 @@ with connection.cursor() as cursor:
     (made,) = cursor.fetchone()
 with connection.schema_editor() as editor:
     editor.add_index(Package, Package._meta.indexes[0])
-# As `pg-hashindex index encode packages_dj_idx` does; until then searches are exact.
-with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as session:
-    OpenedIndex.open(session, "packages_dj_idx").encode()
 
 query = Package.objects.get(name="nginx").embedding
 for package in Package.objects.nearest("embedding", query, k=3):

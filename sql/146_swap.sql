@@ -178,25 +178,19 @@ $$;
 COMMENT ON FUNCTION hashindex.exchange(text, text) IS
     'exchanges the codes of an index with those that are next (a swap) or previous (a rollback); the former ones become the previous';
 
--- For migrations that cannot encode rows.
-CREATE OR REPLACE FUNCTION hashindex.declare_model(index_name text, model text) RETURNS boolean
+-- Gives an index that is kept by lists another model if no row has to be encoded for it, else warns with the command that does; returns whether
+-- it has the model.
+CREATE OR REPLACE FUNCTION hashindex._declare_model(i hashindex.index, model text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(index_name, administers => true);
     used hashindex.model := hashindex.find_model(model);
     named text := format('%s:%s', used.name, used.version);
     former hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'previous';
     empty boolean := false;
 BEGIN
-    IF i.code_table IS NULL THEN
-        IF (hashindex._used_set(i)).model_id IS DISTINCT FROM used.id THEN
-            PERFORM hashindex.prune_index(i.name);
-            PERFORM hashindex.swap_index(i.name, named, force => true);
-        END IF;
-        RETURN true;
-    ELSIF i.model_id = used.id THEN
+    IF i.model_id = used.id THEN
         RETURN true;
     ELSIF former.model_id = used.id THEN
         -- The former codes lack only the keys written since the last swap.
@@ -220,6 +214,3 @@ BEGIN
     RETURN empty;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.declare_model IS
-    'gives an index another model if no row has to be encoded for it, else warns with the command that does; returns whether the index has the model';

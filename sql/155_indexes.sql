@@ -98,35 +98,82 @@ $$;
 COMMENT ON FUNCTION hashindex.create_index IS
     'creates an index: a name that search_NAME searches, and behind it a set of vectors (model none) or of codes of a model, which is trained if none is named; returns the set, pgvector''s index, its megabytes, the candidates and the recall that were measured';
 
--- Creates a declared index, by lists if it names no access; with defer, only one that is missing and whose model exists. Returns whether it is
--- complete.
-CREATE OR REPLACE FUNCTION hashindex._declare(
-    name text, table_name regclass, column_name text, model text, key_columns text[] DEFAULT NULL, metric text DEFAULT NULL, access text DEFAULT NULL,
-    store boolean DEFAULT NULL, code_column text DEFAULT NULL, tenant text DEFAULT NULL, candidates integer DEFAULT NULL, effort integer DEFAULT NULL,
-    reveal_anchors boolean DEFAULT NULL, defer boolean DEFAULT false
+-- Creates a declared index that may wait for its model: only one that is missing, and whose model exists.
+CREATE OR REPLACE FUNCTION hashindex._declare_deferred(
+    name text, table_name regclass, column_name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT false,
+    code_column text DEFAULT NULL, metric text DEFAULT NULL, tenant text DEFAULT NULL, key_columns text[] DEFAULT NULL, candidates integer DEFAULT NULL,
+    effort integer DEFAULT NULL, reveal_anchors boolean DEFAULT false
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM hashindex.index x WHERE x.name = $1 AND x.column_name = $3 AND to_regclass(format('%I.%I', x.schema_name, x.table_name)) = $2
+    ) THEN
+        RETURN;
+    ELSIF model <> 'none' AND NOT EXISTS (SELECT FROM hashindex.model m WHERE $4 IN (m.name, format('%s:%s', m.name, m.version))) THEN
+        RAISE WARNING 'index "%" is not made: model "%" does not exist', name, model
+            USING HINT = format('Once it is there, run: pg-hashindex index create %s ...', name);
+        RETURN;
+    END IF;
+    PERFORM hashindex.create_index($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
+END
+$$;
+
+-- Gives an index the set that a declaration states, with its settings; what is NULL stays. Returns whether that is complete: lists keep their
+-- model where rows have to be encoded for another one.
+CREATE OR REPLACE FUNCTION hashindex._declare_swap(
+    index_name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT NULL, code_column text DEFAULT NULL,
+    reveal_anchors boolean DEFAULT false, candidates integer DEFAULT NULL, effort integer DEFAULT NULL
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+#variable_conflict use_variable
+DECLARE
+    i hashindex.index := hashindex._require(index_name, administers => true);
+    wanted hashindex.index_set;
+    found hashindex.index_set;
+    complete boolean := true;
 BEGIN
-    IF defer AND EXISTS (
-        SELECT FROM hashindex.index x WHERE x.name = $1 AND x.column_name = $3 AND to_regclass(format('%I.%I', x.schema_name, x.table_name)) = $2
-    ) THEN
-        RETURN NULL;
-    ELSIF defer AND model <> 'none' AND NOT EXISTS (SELECT FROM hashindex.model m WHERE $4 IN (m.name, format('%s:%s', m.name, m.version))) THEN
-        RAISE WARNING 'index "%" is not made: model "%" does not exist', name, model
-            USING HINT = format('Once it is there, run: pg-hashindex index create %s ...', name);
-        RETURN NULL;
+    IF i.code_table IS NOT NULL THEN
+        IF access IN ('hnsw', 'ivfflat') OR store OR code_column IS NOT NULL OR model = 'none' THEN
+            PERFORM hashindex.swap_index(i.name, model, access, store, NULL, code_column);
+        ELSIF model IS NOT NULL THEN
+            complete := hashindex._declare_model(i, model);
+        END IF;
+        IF num_nonnulls(access, candidates, effort) > 0 THEN
+            PERFORM hashindex._configure_lists(i.name, jsonb_build_object('access', access, 'candidates', candidates, 'effort', effort));
+        END IF;
+        RETURN complete;
     END IF;
-    IF access IN ('hnsw', 'ivfflat') OR model = 'none' OR store OR code_column IS NOT NULL THEN
-        PERFORM hashindex.create_index($1, $2, $3, $4, $7, coalesce($8, false), $9, $6, $10, $5, $11, $12, coalesce($13, false));
-        RETURN true;
+    found := hashindex._used_set(i);
+    wanted := found;
+    wanted.model_id := CASE WHEN model IS NULL THEN found.model_id WHEN model <> 'none' THEN (hashindex.find_model(model)).id END;
+    wanted.access := coalesce(access, found.access);
+    wanted.stores := coalesce(store, found.stores AND wanted.model_id IS NOT NULL);
+    wanted.code_column := coalesce(
+        code_column, CASE WHEN store IS NULL AND NOT found.stores AND wanted.model_id IS NOT DISTINCT FROM found.model_id THEN found.code_column END
+    );
+    -- A set without access is of vectors that pgvector does not index.
+    SELECT x.* INTO found FROM hashindex.index_set x
+    WHERE x.index_name = i.name AND x.state IN ('used', 'former') AND coalesce(x.access = wanted.access, true)
+      AND (x.model_id, x.stores, x.column_name) IS NOT DISTINCT FROM (wanted.model_id, wanted.stores, wanted.column_name)
+      AND (x.stores OR x.code_column IS NOT DISTINCT FROM wanted.code_column)
+    ORDER BY x.state = 'used' DESC LIMIT 1;
+    IF found.id IS NULL THEN
+        PERFORM hashindex.prune_index(i.name);
+        PERFORM hashindex.swap_index(i.name, model, access, store, NULL, code_column, force => true, reveal_anchors => reveal_anchors);
+    ELSIF found.state = 'former' THEN
+        PERFORM hashindex.rollback_index(i.name);
     END IF;
-    PERFORM hashindex._create_lists($1, $2, $3, $4, jsonb_build_object(
-        'key_columns', $5, 'metric', $6, 'access', $7, 'tenant', $10, 'candidates', $11, 'effort', $12
-    ));
-    RETURN (hashindex.find_index($1)).encoded;
+    IF num_nonnulls(candidates, effort) > 0 THEN
+        PERFORM hashindex.configure_index(i.name, candidates => candidates, effort => effort);
+    END IF;
+    RETURN true;
 END
 $$;
 

@@ -200,7 +200,7 @@ BY_INDEX_IN_SQL = {
     "search": "SELECT * FROM hashindex.search('docs', '[1,2,3,4,5,6,7,8]')",
     "filtered": "SELECT * FROM hashindex.search('docs', '[1,2,3,4,5,6,7,8]', filter => 'id > 3')",
     "hybrid": "SELECT * FROM hashindex.hybrid('docs', '[1,2,3,4,5,6,7,8]', 'a', 'category')",
-    "declare_model": "SELECT hashindex.declare_model('docs', 'other')",
+    "declare_model": "SELECT hashindex._declare_swap('docs', 'other')",
     "near_duplicates": "SELECT * FROM hashindex.near_duplicates('docs', .1, 3)",
 }
 

@@ -69,7 +69,7 @@ ACTIONS = {
         "text) RETURNS text LANGUAGE sql AS 'SELECT word'",
         "configure": "SELECT hashindex.configure_index('items_idx', candidates => 5)",
         "swap": "SELECT hashindex.begin_swap('items_idx', 'lsh')",
-        "declare a model": "SELECT hashindex.declare_model('items_idx', 'lsh')",
+        "declare a model": "SELECT hashindex._declare_swap('items_idx', 'lsh')",
         "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh', 'scan')",
         "drop": "SELECT hashindex.drop_index('items_idx')",
         "drop orphans": "SELECT * FROM hashindex.drop_orphans()",

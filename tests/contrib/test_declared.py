@@ -53,7 +53,9 @@ def engine(url):
 def indexes(connection):
     return connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, m.name || ':' || m.version "
-        "FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id ORDER BY 1"
+        "FROM hashindex.index i "
+        "LEFT JOIN hashindex.index_set s ON s.index_name = i.name AND s.state = 'used' "
+        "JOIN hashindex.model m ON m.id = coalesce(i.model_id, s.model_id) ORDER BY 1"
     ).fetchall()
 
 
@@ -81,7 +83,10 @@ def test_an_index_comes_and_goes_with_its_table(engine, connection, model, vecto
 
     class Item(Base):
         __tablename__ = "items"
-        __table_args__ = (HashIndex("items_idx", "embedding", model="lsh"), {"comment": "items"})
+        __table_args__ = (
+            HashIndex("items_idx", "embedding", model="lsh", access="scan"),
+            {"comment": "items"},
+        )
         id: Mapped[int] = mapped_column(sa.BigInteger, primary_key=True)
         category: Mapped[str | None]
         embedding: Mapped[Any] = mapped_column(VECTOR(8))
@@ -113,7 +118,7 @@ def test_rows_that_are_there_are_encoded(engine, connection, items, model, vecto
     table = sa.Table(
         "items", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), column
     )
-    index = HashIndex("items_idx", table.c.embedding, model="lsh:1", candidates=77)
+    index = HashIndex("items_idx", table.c.embedding, model="lsh:1", access="scan", candidates=77)
     with engine.begin() as transaction:
         with pytest.warns(UserWarning, match="pg-hashindex index encode items_idx"):
             index.create(transaction)
@@ -138,14 +143,14 @@ def test_rows_that_are_there_are_encoded(engine, connection, items, model, vecto
 
 
 def test_rows_wait_to_be_encoded(engine, connection, items, model):
-    index = HashIndex("items_idx", items_table().c.embedding, model="lsh")
+    index = HashIndex("items_idx", items_table().c.embedding, model="lsh", access="scan")
     with engine.begin() as transaction, pytest.warns(UserWarning, match="encode items_idx") as told:
         index.create(transaction)
     assert told[0].filename == __file__
     found = live.HashIndex.open(connection, "items_idx")
     assert found.waiting() == 300
     # A warning may be meant to be an error; it is of the line that asked for the index.
-    refused = HashIndex("refused_idx", items_table().c.embedding, model="lsh")
+    refused = HashIndex("refused_idx", items_table().c.embedding, model="lsh", access="scan")
     with engine.begin() as transaction, warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="encode refused_idx"):
@@ -160,7 +165,7 @@ def test_missing_model(engine, connection, items, lsh_model):
     ):
         HashIndex("strict_idx", table.c.embedding, model="lsh").create(transaction)
     metadata = sa.MetaData()
-    deferred = HashIndex("items_idx", "embedding", model="lsh", defer=True)
+    deferred = HashIndex("items_idx", "embedding", model="lsh", access="scan", defer=True)
     items_table(deferred, metadata=metadata)
     with engine.begin() as transaction:
         with pytest.warns(UserWarning, match=r'"items_idx" is not made: model "lsh" does not'):
@@ -282,7 +287,7 @@ def test_the_statements_can_be_printed():
     metadata = items_table(index).metadata
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
-        "SELECT hashindex._declare("
+        "SELECT hashindex.create_index("
         "name => hashindex._declared_name('Items-100', '\"items\"'), table_name => '\"items\"', "
         "column_name => 'embedding', model => 'lsh', access => 'lists', "
         "tenant => 'tenant_id')"

@@ -149,7 +149,8 @@ def test_migrations_make_swap_and_drop_an_index(shop, connection, vectors, caplo
     assert "RemoveIndex" in text
     assert "pg_hashindex.contrib.django.HashIndex(candidates=90, fields=['embedding'], " in text
     sql = shop.run("sqlmigrate", "shop", "0002")
-    assert re.search(r"declare_model\(index_name => .*'items_idx'\), model => 'sharper'\)", sql)
+    swap = r"_declare_swap\(index_name => .*'items_idx'\), model => 'sharper', candidates => 90\)"
+    assert re.search(swap, sql)
     assert "drop_index" not in sql
     shop.migrate()
     assert "Run: pg-hashindex index swap items_idx --model sharper:1" in caplog.text
@@ -185,7 +186,7 @@ def test_an_index_is_dropped_and_made_again(shop, connection, vectors, caplog):
     assert not Handle.open(connection, "items_idx").encoded
     # Another field needs another index, and so does another name.
     shop.migrate()
-    shop.declare(HashIndex(fields=["half"], model="lsh:1", name="items_idx"))
+    shop.declare(HashIndex(fields=["half"], model="lsh:1", access="scan", name="items_idx"))
     shop.makemigrations("half")
     shop.migrate()
     assert Handle.open(connection, "items_idx").column_name == "half"
@@ -323,7 +324,9 @@ def test_a_composite_primary_key(shop, connection, vectors):
 
 
 def test_another_key(shop, connection, vectors):
-    given = {"fields": ["embedding"], "model": "lsh", "name": "Its-1", "metric": "l2"}
+    given = {
+        "fields": ["embedding"], "model": "lsh", "access": "scan", "name": "Its-1", "metric": "l2"
+    }  # fmt: skip
     shop.declare(HashIndex(**given, key_columns="code"))
     shop.makemigrations("kept")
     shop.migrate()
@@ -339,7 +342,9 @@ def test_another_key(shop, connection, vectors):
 
 
 def test_a_field_of_tenants(shop, connection, vectors):
-    given = {"fields": ["embedding"], "model": "lsh", "name": "its", "metric": "l2"}
+    given = {
+        "fields": ["embedding"], "model": "lsh", "access": "scan", "name": "its", "metric": "l2"
+    }  # fmt: skip
     shop.declare(HashIndex(**given, tenant="maker"))
     shop.makemigrations("tenants")
     shop.migrate()
@@ -392,7 +397,9 @@ def test_the_schema_is_installed_and_indexes_wait_for_their_model(
     shutil.rmtree(project.folder)
     project.folder.mkdir()
     (project.folder / "__init__.py").touch()
-    index = HashIndex(fields=["embedding"], model="lsh", name="later_idx", defer=True)
+    index = HashIndex(
+        fields=["embedding"], model="lsh", access="scan", name="later_idx", defer=True
+    )
     project.declare(index)
     project.makemigrations("first")
     (path,) = project.folder.glob("0001_*.py")

@@ -32,7 +32,7 @@ from pg_hashindex.index.handle import HashIndex
 
 
 def create(op):
-    op.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
+    op.create_hash_index("items_idx", "items", "embedding", model="lsh:1", access="scan")
 
 
 def opened(connection):
@@ -71,9 +71,9 @@ def same_by_script(url, make, change):
 
 def of_one_index(op):
     create(op)
-    op.swap_hash_model("items_idx", "lsh")
-    op.configure_hash_index("items_idx", access="lists", effort=3, candidates=9)
-    op.configure_hash_index("items_idx", access="scan", existing={"access": "lists"})
+    op.swap_hash_index("items_idx", model="lsh")
+    op.swap_hash_index("items_idx", access="lists", effort=3, candidates=9)
+    op.swap_hash_index("items_idx", access="scan", existing={"access": "lists"})
 
 
 def of_several(op):
@@ -89,7 +89,7 @@ def of_several(op):
         candidates=50,
         encode=False,
     )
-    op.create_hash_index("plain", "items", "embedding", model="lsh", defer=True)
+    op.create_hash_index("plain", "items", "embedding", model="lsh", access="scan", defer=True)
     op.create_hash_index("dropped", "items", "embedding", model="lsh")
     op.drop_hash_index("dropped")
     op.drop_hash_index("none", if_exists=True)
@@ -108,11 +108,14 @@ def test_a_script_does_the_same_without_rows(url, connection, items, second, mak
 def test_a_script_names_the_commands_that_encode_rows(connection, items, second):
     def change(op):
         create(op)
-        op.swap_hash_model("items_idx", "lsh:2")
+        op.swap_hash_index("items_idx", model="lsh:2")
 
     script = offline(change)
     for command in ("encode items_idx", "swap items_idx --model lsh:2"):
-        assert f"-- If its table has vectors, then run: pg-hashindex index {command}\n" in script
+        assert (
+            f"in lists and its table has vectors, then run: pg-hashindex index {command}\n"
+            in script
+        )
     told = []
     connection.add_notice_handler(lambda notice: told.append(notice.message_hint))
     connection.execute(script.encode())
@@ -131,7 +134,7 @@ def test_a_transaction_of_the_callers_leaves_rows(url, connection, items, second
     with engine.begin() as transaction:
         with Operations.context(MigrationContext.configure(transaction)) as op:
             create(op)
-            op.swap_hash_model("items_idx", "lsh:2")
+            op.swap_hash_index("items_idx", model="lsh:2")
     assert [record.getMessage().partition("run: ")[2] for record in caplog.records] == [
         "pg-hashindex index encode items_idx",
         "pg-hashindex index swap items_idx --model lsh:2",
@@ -180,17 +183,16 @@ def test_rows_are_found_after_each_migration(url, connection, items, second, vec
         assert [hit.id for hit in index.search(vectors[7], candidates=300)] == expected
 
     before = catalog(connection)
-    online(
-        url,
-        lambda op: op.create_hash_index("items_idx", "items", "embedding", model="lsh:1"),
-    )
+    online(url, create)
     check(1, 12)
     connection.execute("INSERT INTO items VALUES (301, 'a', %s)", [Vector([9.0] * 8)])
-    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2", existing_model="lsh:1"))
+    online(
+        url, lambda op: op.swap_hash_index("items_idx", model="lsh:2", existing={"model": "lsh:1"})
+    )
     check(2, 20)
     connection.execute("UPDATE items SET embedding = '[8,8,8,8,8,8,8,8]' WHERE id = 301")
     check(2, 20)
-    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:1"))
+    online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:1"))
     check(1, 12)
     # One of the two is searched; the codes of the other are kept.
     assert len(indexes(connection)) == 1
@@ -204,10 +206,10 @@ def test_a_swap_that_was_made_before_is_not_made_again(url, connection, items, s
     online(url, create)
     operations.swap(opened(connection), "lsh:2", force=True, queries=5)
     storage = opened(connection).storage
-    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
+    online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:2"))
     assert opened(connection).storage == storage
     # Its codes of before are there still: they are taken up.
-    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:1"))
+    online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:1"))
     found = opened(connection)
     assert (found.model_version, found.storage) == (1, "items_idx")
     assert_fresh(found)
@@ -222,7 +224,7 @@ def test_a_swap_of_an_index_with_an_access_path(url, connection, items, second, 
     )
     assert caplog.text == ""
     assert opened(connection).access == "lists"
-    online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
+    online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:2"))
     found = opened(connection)
     assert (found.access, found.building, found.effort) == ("lists", None, 5)
     assert_fresh(found)
@@ -238,10 +240,10 @@ def test_an_administrator_migrates(url, connection, items, second, as_role):
     make_administrator(connection, "app")
 
     def change(op):
-        op.swap_hash_model("items_idx", "lsh:2")
+        op.swap_hash_index("items_idx", model="lsh:2")
         op.configure_hash_index("items_idx", candidates=90)
         op.drop_hash_index("items_idx")
-        op.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
+        create(op)
 
     online(url.replace("postgres@", "app@"), change)
     assert_fresh(opened(connection))
@@ -256,27 +258,27 @@ class TestRefusals:
             online(url, lambda op: op.create_hash_index("x", "items", "embedding", model="missing"))
         online(url, create)
         with pytest.raises(UnknownModelError, match='"missing" does not exist'):
-            online(url, lambda op: op.swap_hash_model("items_idx", "missing"))
+            online(url, lambda op: op.swap_hash_index("items_idx", model="missing"))
         for refused in (
             lambda op: op.create_hash_index("x", "items", "embedding", model="known"),
-            lambda op: op.swap_hash_model("items_idx", "known"),
+            lambda op: op.swap_hash_index("items_idx", model="known"),
         ):
             with pytest.raises(InvalidInputError, match="known:1.* in Python.*model encode"):
                 online(url, refused)
         wide = LSH(n_bits=8).fit(np.eye(16, dtype=np.float32)).to_model("wide")
         store.save(connection, wide)
         with pytest.raises(InvalidInputError, match="8 dimensions, the model takes 16"):
-            online(url, lambda op: op.swap_hash_model("items_idx", "wide"))
+            online(url, lambda op: op.swap_hash_index("items_idx", model="wide"))
         assert indexes(connection)[0][:3] == ("items_idx", "public.items", "lsh:1")
 
     def test_indexes(self, url, connection, items, model):
         with pytest.raises(UnknownIndexError):
             online(url, lambda op: op.drop_hash_index("items_idx"))
         with pytest.raises(UnknownIndexError):
-            online(url, lambda op: op.swap_hash_model("items_idx", "lsh"))
+            online(url, lambda op: op.swap_hash_index("items_idx", model="lsh"))
         with pytest.raises(InvalidInputError, match="of type text, not vector"):
             online(url, lambda op: op.create_hash_index("x", "items", "category", model="lsh"))
-        with pytest.raises(InvalidInputError, match="changed by access.*got speed"):
+        with pytest.raises(InvalidInputError, match="changed by candidates, effort; got speed"):
             online(url, lambda op: op.configure_hash_index("x", speed=3))
         with pytest.raises(InvalidInputError, match="made with key_columns.*got speed"):
             online(url, lambda op: op.create_hash_index("x", "items", "y", model="m", speed=3))
@@ -292,7 +294,7 @@ class TestRefusals:
         online(url, create)
         claim(connection, kind, "items_idx")
         with pytest.raises(error, match=message):
-            online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
+            online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:2"))
         assert opened(connection).model_version == 1
 
     def test_a_database_without_the_schema(self, empty_url):
@@ -321,15 +323,17 @@ def test_deferred_triggers_are_reported(url, connection, items, lsh_model, caplo
 
 @pytest.mark.newest
 def test_operations_reverse(url, connection, items, second):
-    spec = IndexSpec.declared("items_idx", "items", "embedding", "lsh:1", candidates=7)
+    spec = IndexSpec.declared(
+        "items_idx", "items", "embedding", "lsh:1", access="scan", candidates=7
+    )
     steps = [
         migrations.CreateHashIndexOp(spec),
-        migrations.ConfigureHashIndexOp(
+        migrations.SwapHashIndexOp(
             "items_idx",
             {"access": "lists", "candidates": 8},
             {"access": "scan", "candidates": 7},
         ),
-        migrations.SwapHashModelOp("items_idx", "lsh:2", "lsh:1"),
+        migrations.SwapHashIndexOp("items_idx", {"model": "lsh:2"}, {"model": "lsh:1"}),
         migrations.DropHashIndexOp("items_idx", spec),
     ]
     states = [indexes(connection)]
@@ -362,7 +366,7 @@ def test_operations_reverse(url, connection, items, second):
     "operation",
     [
         migrations.DropHashIndexOp("x"),
-        migrations.SwapHashModelOp("x", "m"),
+        migrations.SwapHashIndexOp("x", {"model": "m"}),
         migrations.ConfigureHashIndexOp("x", {"candidates": 3}),
         migrations.ConfigureHashIndexOp("x", {"candidates": 3, "effort": 4}, {"candidates": 5}),
     ],
@@ -393,7 +397,7 @@ def test_a_project_from_an_empty_database(empty_url, tmp_path):
     project.write(
         "index",
         "from pg_hashindex.contrib.alembic import "
-        "create_hash_index, drop_hash_index, swap_hash_model; "
+        "create_hash_index, drop_hash_index, swap_hash_index; "
         "create_hash_index('items_idx', 'items', 'embedding', model='none', defer=True); "
         "drop_hash_index('items_idx', if_exists=True)",
     )
@@ -421,14 +425,16 @@ def test_the_functions_are_the_methods(url, connection, items, second):
     with create_engine(url).connect() as session:
         context = MigrationContext.configure(session)
         with context.begin_transaction(), Operations.context(context):
-            migrations.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
-            migrations.swap_hash_model("items_idx", "lsh:2")
+            migrations.create_hash_index(
+                "items_idx", "items", "embedding", model="lsh:1", access="scan"
+            )
+            migrations.swap_hash_index("items_idx", model="lsh:2")
             migrations.configure_hash_index("items_idx", candidates=41)
     assert indexes(connection) == [("items_idx", "public.items", "lsh:2", "scan", 41)]
     with create_engine(url).connect() as session:
         context = MigrationContext.configure(session)
         with context.begin_transaction(), Operations.context(context):
-            with pytest.raises(InvalidInputError, match="takes table, column and model"):
+            with pytest.raises(InvalidInputError, match="takes table and column"):
                 migrations.drop_hash_index("items_idx", table="items")
             migrations.drop_hash_index("items_idx", table="items", column="x", model="lsh")
     assert indexes(connection) == []

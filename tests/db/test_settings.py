@@ -106,7 +106,7 @@ def test_sql_under_the_checks_of_plpgsql(connection, items, model):
     HashIndex.open(connection, "items_idx").encode()
     for statement, expected in (
         ("hashindex.train('other', 'items', 'embedding', force => true)", "other:1"),
-        ("hashindex.declare_model('items_idx', 'other')", False),
+        ("hashindex._declare_swap('items_idx', 'other')", False),
     ):
         assert connection.execute(f"SELECT {statement}".encode()).fetchone() == (expected,)
     assert_fresh(HashIndex.open(connection, "items_idx"))

@@ -49,7 +49,7 @@ def test_functions_of_sql(index, known_model):
     store.save(connection, known_model)
     for call in (
         "create_index('i', 'items', 'embedding', 'known')",
-        "declare_model('items_idx', 'known')",
+        "_declare_swap('items_idx', 'known')",
         "create_functions('known')",
     ):
         with pytest.raises(psycopg.Error, match="evaluated in Python") as refused:

@@ -1,4 +1,4 @@
-"""Writing packages; triggers of the index keep its codes up to date."""
+"""Writing packages; PostgreSQL keeps the index up to date."""
 
 from fastapi import APIRouter, HTTPException
 from sqlalchemy.orm import selectinload

@@ -8,33 +8,31 @@ methods.
 
 from . import comparing  # noqa: F401
 from .operations import (
-    ChangeHashIndexOps,
     ConfigureHashIndexOp,
     CreateHashIndexOp,
     DropHashIndexOp,
     InstallHashIndexOp,
-    SwapHashModelOp,
+    SwapHashIndexOp,
     UninstallHashIndexOp,
     configure_hash_index,
     create_hash_index,
     drop_hash_index,
     install_hashindex,
-    swap_hash_model,
+    swap_hash_index,
     uninstall_hashindex,
 )
 
 __all__ = [
-    "ChangeHashIndexOps",
     "ConfigureHashIndexOp",
     "CreateHashIndexOp",
     "DropHashIndexOp",
     "InstallHashIndexOp",
-    "SwapHashModelOp",
+    "SwapHashIndexOp",
     "UninstallHashIndexOp",
     "configure_hash_index",
     "create_hash_index",
     "drop_hash_index",
     "install_hashindex",
-    "swap_hash_model",
+    "swap_hash_index",
     "uninstall_hashindex",
 ]

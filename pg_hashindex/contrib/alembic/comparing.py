@@ -15,20 +15,21 @@ from pgvector.sqlalchemy import VECTOR
 
 from ...db.server_errors import translated_errors
 from ...db.sql_files import query
-from ...index.options import OPTIONS, options_changed_by, same_option
+from ...index.options import OPTIONS
 from ..sqlalchemy.declared import HashIndex, declared_on
-from ..sqlalchemy.specification import IndexSpec
+from ..sqlalchemy.specification import LISTS, Configure, Drop, IndexSpec, Swap
 from .operations import (
-    ChangeHashIndexOps,
     ConfigureHashIndexOp,
     CreateHashIndexOp,
     DropHashIndexOp,
-    SwapHashModelOp,
+    SwapHashIndexOp,
 )
 
 _log = logging.getLogger("alembic.autogenerate.pg_hashindex")
 
 _INDEXES = query("alembic.indexes")
+
+_HELD = query("alembic.held")
 
 _MODELS = "SELECT m.name, m.version, m.dimension FROM hashindex.model m ORDER BY m.version"
 
@@ -45,8 +46,6 @@ class Existing:
     is_there: bool
     #: Whether the table's bare name finds it.
     visible: bool
-    #: Whether pgvector keeps it.
-    by_pgvector: bool
 
 
 # Dimension by name and version.
@@ -66,12 +65,12 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
     found = {}
     for row in _read(connection, _INDEXES):
         stored = json.loads(row["options"])
-        options = {name: stored[name] for name in OPTIONS if stored.get(name) is not None}
+        options = {name: stored[name] for name in OPTIONS if stored.get(name)}
         place = {name: row[name] for name in ("name", "schema", "table", "column", "model")}
         spec = IndexSpec(**place, options=options)
         if spec.schema == default_schema:
             spec = replace(spec, schema=None)
-        read = ("dimension", "model_metric", "is_there", "visible", "by_pgvector")
+        read = ("dimension", "model_metric", "is_there", "visible")
         rest = {name: row[name] for name in read}
         found[spec.name] = Existing(spec, **rest)
     return found
@@ -84,10 +83,34 @@ def _model_sizes(connection: sa.Connection) -> _Sizes:
 
 
 @comparators.dispatch_for("schema", priority=DispatchPriority.FIRST)
-def _leave_our_schema(
+def _leave_what_is_ours(
     context: AutogenContext, upgrade_ops: ops.UpgradeOps, schemas: set[str | None]
 ) -> None:
+    """Have alembic not drop the schema, nor what sets have beside the tables of an application."""
     schemas.discard("hashindex")
+    held = _held(context)
+
+    def is_compared(item: Any, name: Any, kind: Any, reflected: bool, declared: Any) -> bool:
+        return not (reflected and declared is None and kind in ("index", "column")) or (
+            (item.table.schema, item.table.name, name) not in held
+        )
+
+    context._object_filters.append(is_compared)
+
+
+def _held(context: AutogenContext) -> set[tuple[str | None, str, str]]:
+    """Return schema, table and name of pgvector's indexes and columns of codes of sets."""
+    connection = context.connection
+    if connection is None or connection.dialect.name != "postgresql":
+        return set()
+    default_schema = connection.dialect.default_schema_name
+    return {
+        (schema, row["table"], row["held"])
+        for row in _read(connection, _HELD)
+        for schema in (
+            {_place(row["schema"], "", default_schema)[0]} | ({None} if row["visible"] else set())
+        )
+    }
 
 
 @comparators.dispatch_for("schema", priority=DispatchPriority.LAST)
@@ -98,10 +121,19 @@ def _compare(
     if connection is None or connection.dialect.name != "postgresql":
         return
     default_schema = connection.dialect.default_schema_name
+    held = _held(context)
     for operation in upgrade_ops.ops:
         if isinstance(operation, ops.CreateTableOp):
             # Otherwise it would be written as an argument.
             operation.info.pop("hash_indexes", None)
+        if isinstance(operation, ops.DropTableOp) and operation._reverse is not None:
+            # A downgrade makes the index, which makes its column.
+            place = (operation.schema, operation.table_name)
+            operation._reverse.columns = [
+                item
+                for item in operation._reverse.columns
+                if not (isinstance(item, sa.Column) and (*place, item.name) in held)
+            ]
     existing = existing_indexes(connection, default_schema)
     sizes = _model_sizes(connection)
     gone = _dropped_columns(upgrade_ops)
@@ -223,31 +255,32 @@ def _changes(
     )
     _check_dimension(declared, spec, sizes)
     if found is None:
-        if spec.defer and _size(spec, sizes) is None:
+        if spec.defer and spec.model not in (None, "none") and _size(spec, sizes) is None:
             left = "hash index %r is left for later: its model %r does not exist here"
             _log.warning(left, name, spec.model)
             return [], []
         _log.info("Detected added hash index %r", name)
         return [], [CreateHashIndexOp(spec)]
     read = [*found.spec.options["key_columns"], found.spec.options.get("tenant")]
-    if (
-        _is_another(spec, found)
-        or declared.dimension not in (None, found.dimension)
-        # Triggers read them.
-        or any((found.spec.schema, found.spec.table, column) in gone for column in read)
-    ):
+    is_another = declared.dimension not in (None, found.dimension) or any(
+        # Triggers and searches read them.
+        (found.spec.schema, found.spec.table, column) in gone
+        for column in read
+    )
+    changes = [] if is_another else _as_known(spec, found, sizes).changes_from(found.spec)
+    if is_another or any(isinstance(change, Drop) for change in changes):
         _log.info("Detected hash index %r, to be recreated", name)
         return drop, [CreateHashIndexOp(spec)]
-    changes: list[MigrateOperation] = []
-    changes += _swap(spec, found, sizes)
-    settings = _changed(spec, found, options_changed_by("configure"))
-    if settings:
-        _log.info("Detected settings of hash index %r: %s", name, ", ".join(settings))
-        # Another access path has no effort.
-        lost = {*settings, "effort"} if "access" in settings else {*settings}
-        before = {key: value for key, value in found.spec.options.items() if key in lost}
-        changes.append(ConfigureHashIndexOp(found.spec.name, settings, before))
-    return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes
+    made: list[MigrateOperation] = []
+    for change in changes:
+        match change:
+            case Swap(options, existing):
+                _log.info("Detected set of hash index %r: %s", name, ", ".join(options))
+                made.append(SwapHashIndexOp(found.spec.name, options, existing))
+            case Configure(options, existing):
+                _log.info("Detected settings of hash index %r: %s", name, ", ".join(options))
+                made.append(ConfigureHashIndexOp(found.spec.name, options, existing))
+    return [], made
 
 
 def _dropped_columns(upgrade_ops: ops.UpgradeOps) -> set[tuple[str | None, str, str]]:
@@ -261,48 +294,30 @@ def _dropped_columns(upgrade_ops: ops.UpgradeOps) -> set[tuple[str | None, str, 
     }
 
 
-def _swap(spec: IndexSpec, found: Existing, sizes: _Sizes) -> list[MigrateOperation]:
-    """Return the operation for another model, if it is another."""
-    was = found.spec.model
-    if found.by_pgvector and ":" not in spec.model and spec.model != "none":
+def _as_known(spec: IndexSpec, found: Existing, sizes: _Sizes) -> IndexSpec:
+    """Name the model as this database has it, or not at all if it does not have it."""
+    was, access = found.spec.model, found.spec.options.get("access")
+    if access is None and "access" in spec.options:
+        # Pgvector does not index vectors of that dimension.
+        spec = replace(spec, options={k: v for k, v in spec.options.items() if k != "access"})
+    if spec.model in (None, "none", was):
+        return spec
+    newest = max((version for name, version in sizes if name == spec.model), default=None)
+    if newest is not None:
         # A model that was trained again: a set of pgvector takes it without a command.
-        newest = max((version for name, version in sizes if name == spec.model), default=None)
-        spec = spec if newest is None else replace(spec, model=f"{spec.model}:{newest}")
-    if spec.model in (was, was.partition(":")[0]):
-        return []
+        return spec if access in LISTS else replace(spec, model=f"{spec.model}:{newest}")
     if _size(spec, sizes) is None:
         left = (
             "hash index %r keeps model %r: %r does not exist here; bring it in, and generate again"
         )
         _log.warning(left, spec.name, was, spec.model)
-        return []
-    _log.info("Detected model of hash index %r", spec.name)
-    return [SwapHashModelOp(found.spec.name, spec.model, was)]
-
-
-def _is_another(spec: IndexSpec, found: Existing) -> bool:
-    """Return whether a declared index differs in what no operation changes."""
-    was = found.spec
-    if (spec.schema, spec.table, spec.column) != (was.schema, was.table, was.column):
-        return True
-    fixed = [name for name, option in OPTIONS.items() if not option.changed_by]
-    # An option that is left out was chosen when the index was made, or it has none.
-    lost = any(
-        name in was.options and not OPTIONS[name].usual for name in {*fixed} - {*spec.options}
-    )
-    return lost or bool(_changed(spec, found, fixed))
-
-
-def _changed(spec: IndexSpec, found: Existing, names: list[str]) -> dict[str, Any]:
-    """Return the declared options among these that the index has otherwise."""
-    return {
-        name: value
-        for name, value in spec.options.items()
-        if name in names and not same_option(value, found.spec.options.get(name))
-    }
+        return replace(spec, model=None)
+    return spec
 
 
 def _size(spec: IndexSpec, sizes: _Sizes) -> int | None:
+    if spec.model is None:
+        return None
     name, _, version = spec.model.partition(":")
     of_name = {key[1]: size for key, size in sizes.items() if key[0] == name}
     return of_name.get(int(version)) if version else of_name.get(max(of_name, default=0))

@@ -18,7 +18,6 @@ from alembic import op
 from alembic.autogenerate import renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, Operations
-from alembic.operations.ops import OpContainer
 from alembic.runtime.migration import MigrationContext
 from psycopg import sql
 
@@ -29,10 +28,17 @@ from ...db.sql_files import query
 from ...errors import HashIndexError, InvalidInputError
 from ...index.catalog import swap_row
 from ...index.handle import HashIndex
-from ...index.options import IndexOptions, checked_options, options_changed_by
+from ...index.options import IndexOptions, checked_options
 from ...operations import swaps
 from ..sqlalchemy import statements
-from ..sqlalchemy.specification import IndexSpec, PlacedOptions
+from ..sqlalchemy.specification import (
+    LISTS,
+    SETTINGS,
+    SWAPPED,
+    IndexSpec,
+    PlacedOptions,
+    check_model,
+)
 
 _log = logging.getLogger("alembic.pg_hashindex")
 
@@ -55,7 +61,7 @@ class _IndexOp(_Op):
 
 
 class _EncodingOp(_IndexOp):
-    """An operation whose SQL returns whether it is complete; else rows wait to be encoded."""
+    """An operation that is complete in its transaction, but that lists wait for their codes."""
 
     @abstractmethod
     def _name(self) -> str:
@@ -63,14 +69,14 @@ class _EncodingOp(_IndexOp):
 
     @abstractmethod
     def _command(self, name: str) -> str:
-        """Return the command that completes it."""
+        """Return the command that completes it, or nothing if it never waits."""
 
     @abstractmethod
     def _complete(self, index: HashIndex) -> None:
         """Do what the command does."""
 
-    def _interrupted(self) -> str:
-        """Return SQL that finds what an interrupted migration has left to complete."""
+    def _waits(self) -> str:
+        """Return SQL that finds whether rows wait, as an interrupted migration leaves them too."""
         return "SELECT WHERE false"
 
 
@@ -89,12 +95,13 @@ class CreateHashIndexOp(_EncodingOp):
         return statements.name_on(spec.name, spec.table, spec.schema).as_string(None)
 
     def _command(self, name: str) -> str:
-        return f"pg-hashindex index encode {name}"
+        in_lists = self.spec.options.get("access") in LISTS
+        return f"pg-hashindex index encode {name}" if in_lists else ""
 
     def _complete(self, index: HashIndex) -> None:
         index.encode()
 
-    def _interrupted(self) -> str:
+    def _waits(self) -> str:
         spec = self.spec
         values = (spec.name, spec.qualified_table, spec.column, spec.model)
         named = zip(("name", "table", "column", "model"), map(sql.Literal, values), strict=True)
@@ -102,7 +109,7 @@ class CreateHashIndexOp(_EncodingOp):
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         spec = self.spec
-        named = {"model": spec.model, **spec.given()} | ({} if self.encode else {"encode": False})
+        named = spec.stated | spec.given() | ({} if self.encode else {"encode": False})
         return "create_hash_index", [spec.name, spec.table, spec.column], named
 
     def reverse(self) -> "DropHashIndexOp":
@@ -126,8 +133,8 @@ class DropHashIndexOp(_IndexOp):
         spec = self.spec
         named: dict[str, Any] = {"if_exists": True} if self.if_exists else {}
         if spec is not None:
-            was = {"table": spec.table, "column": spec.column, "model": spec.model}
-            named = was | spec.given() | named
+            was = {"table": spec.table, "column": spec.column}
+            named = was | spec.stated | spec.given() | named
         return "drop_hash_index", [self.name], named
 
     def reverse(self) -> CreateHashIndexOp:
@@ -140,40 +147,47 @@ class DropHashIndexOp(_IndexOp):
         return CreateHashIndexOp(self.spec)
 
 
-@dataclass(eq=False)
-class SwapHashModelOp(_EncodingOp):
-    """Give an index another model."""
+class SwapHashIndexOp(_EncodingOp):
+    """Give an index another set, with its settings."""
 
-    name: str
-    model: str
-    existing_model: str | None = None
+    def __init__(
+        self, name: str, options: dict[str, Any], existing: dict[str, Any] | None = None
+    ) -> None:
+        self.name = name
+        self.options = _set_options(name, options)
+        self.existing = _set_options(name, existing or {})
+        if not {"model", *SWAPPED} & {*self.options}:
+            raise InvalidInputError(
+                f"index {name!r} is swapped by model, {', '.join(SWAPPED)}; got none of them"
+            )
 
     def _statement(self) -> str:
-        return statements.swap_statement(self.name, self.model)
+        return statements.swap_statement(self.name, self.options)
 
     def _name(self) -> str:
         return sql.Literal(self.name).as_string(None)
 
     def _command(self, name: str) -> str:
-        return f"pg-hashindex index swap {name} --model {shlex.quote(self.model)}"
+        if "model" not in self.options or {"store", "code_column"} & {*self.options}:
+            return ""
+        return f"pg-hashindex index swap {name} --model {shlex.quote(self.options['model'])}"
 
     def _complete(self, index: HashIndex) -> None:
         if swap_row(index.row, ["previous"]) is not None:
             swaps.prune(index)
-        swaps.swap(index, self.model, force=True)
+        swaps.swap(index, self.options["model"], force=True)
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        model = {"existing_model": self.existing_model} if self.existing_model is not None else {}
-        return "swap_hash_model", [self.name, self.model], model
+        existing = {"existing": self.existing} if self.existing else {}
+        return "swap_hash_index", [self.name], self.options | existing
 
-    def reverse(self) -> "SwapHashModelOp":
-        """Return the operation that restores the previous model."""
-        if self.existing_model is None:
-            raise InvalidInputError(
-                f"operation cannot be reversed: swap_hash_model({self.name!r}, {self.model!r}) "
-                "does not say which model the index had; give it existing_model too"
-            )
-        return SwapHashModelOp(self.name, self.existing_model, self.model)
+    def reverse(self) -> "SwapHashIndexOp":
+        """Return the operation that restores the set."""
+        known = {*self.existing} | ({"code_column"} if "store" in self.existing else set())
+        for name in self.options:
+            if name not in (*known, *SETTINGS, "reveal_anchors"):
+                raise _irreversible("swap_hash_index", self.name, name)
+        return SwapHashIndexOp(self.name, self.existing, self.options)
 
 
 class ConfigureHashIndexOp(_IndexOp):
@@ -182,12 +196,11 @@ class ConfigureHashIndexOp(_IndexOp):
     def __init__(
         self, name: str, settings: dict[str, Any], existing: dict[str, Any] | None = None
     ) -> None:
-        names = options_changed_by("configure")
-        self.name, self.settings = name, checked_options(name, settings, to=names)
-        self.existing = checked_options(name, existing or {}, to=names)
+        self.name, self.settings = name, checked_options(name, settings, to=SETTINGS)
+        self.existing = checked_options(name, existing or {}, to=SETTINGS)
         if not self.settings:
             raise InvalidInputError(
-                f"index {name!r} is changed by {', '.join(names)}; got none of them"
+                f"index {name!r} is changed by {', '.join(SETTINGS)}; got none of them"
             )
 
     def _statement(self) -> str:
@@ -199,24 +212,25 @@ class ConfigureHashIndexOp(_IndexOp):
 
     def reverse(self) -> "ConfigureHashIndexOp":
         """Return the operation that restores the settings."""
-        # Probes go with the access path.
-        known = {*self.existing} | ({"effort"} if "access" in self.existing else set())
-        unknown = [name for name in self.settings if name not in known]
-        if unknown:
-            raise InvalidInputError(
-                f"operation cannot be reversed: configure_hash_index({self.name!r}, ...) does not "
-                f"say what {', '.join(unknown)} was before; give it existing={{{unknown[0]!r}: "
-                "...} too"
-            )
+        for name in self.settings:
+            if name not in self.existing:
+                raise _irreversible("configure_hash_index", self.name, name)
         return ConfigureHashIndexOp(self.name, self.existing, self.settings)
 
 
-class ChangeHashIndexOps(OpContainer):
-    """Another model and other settings; the model goes first in both directions."""
+def _set_options(index: str, options: dict[str, Any]) -> dict[str, Any]:
+    given = {**options}
+    model = given.pop("model", None)
+    check_model(index, model)
+    checked = checked_options(index, given, to=[*SWAPPED, *SETTINGS])
+    return ({} if model is None else {"model": model}) | checked
 
-    def reverse(self) -> "ChangeHashIndexOps":
-        """Return the operations that restore the model, and then the settings."""
-        return ChangeHashIndexOps([operation.reverse() for operation in self.ops])
+
+def _irreversible(function: str, index: str, option: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"operation cannot be reversed: {function}({index!r}, ...) does not say what {option} was "
+        f"before; give it existing={{{option!r}: ...}} too"
+    )
 
 
 class InstallHashIndexOp(_Op):
@@ -250,21 +264,22 @@ def _run(operations: Operations, operation: _IndexOp) -> None:
     if context.as_sql:
         context.impl.static_output(f"{operation._statement()};")
         if isinstance(operation, _EncodingOp):
-            name = operation._call()[1][0]
-            context.impl.static_output(
-                f"-- If its table has vectors, then run: {operation._command(name)}"
-            )
+            command = operation._command(operation._call()[1][0])
+            if command:
+                context.impl.static_output(
+                    f"-- If its codes are in lists and its table has vectors, then run: {command}"
+                )
         return
     bind = operations.get_bind()
     encoding = operation if isinstance(operation, _EncodingOp) else None
     if isinstance(operation, CreateHashIndexOp) and not operation.encode:
         encoding = None
     with translated_errors(), statements.noticed(bind, _log.warning, encodes=encoding is not None):
-        if encoding is not None and _scalar(bind, encoding._interrupted()):
-            complete = False
-        else:
+        waits = encoding is not None and _scalar(bind, encoding._waits())
+        if not waits:
             complete = _scalar(bind, operation._statement())
-    if encoding is not None and complete is False:
+            waits = encoding is not None and (complete is False or _scalar(bind, encoding._waits()))
+    if encoding is not None and waits:
         _encode(context, bind, encoding)
 
 
@@ -331,11 +346,6 @@ def _uninstall(operations: Operations, operation: UninstallHashIndexOp) -> None:
     schema.downgrade(operations.get_bind(), drop_models=operation.drop_models)
 
 
-@renderers.dispatch_for(ChangeHashIndexOps)
-def _render_changes(context: AutogenContext, operation: ChangeHashIndexOps) -> list[str]:
-    return [_render(context, inner) for inner in operation.ops if isinstance(inner, _Op)]
-
-
 @renderers.dispatch_for(_Op)
 def _render(context: AutogenContext, operation: _Op) -> str:
     """Write a call of a method of ``op``, or of the typed function with that name."""
@@ -374,16 +384,17 @@ def create_hash_index(
     table: str,
     column: str,
     *,
-    model: str,
+    model: str | None = None,
     encode: bool = True,
     **options: Unpack[PlacedOptions],
 ) -> _Op:
-    """Make an index, and encode the rows of its table as ``pg-hashindex index encode`` does.
+    """Make an index: by default a set of pgvector, which is complete.
 
-    If the table has vectors, the migration's transaction is committed, and a connection of its own
-    encodes the rows while others write; run the migration again if it is interrupted. In a script
-    (``--sql``), and where the transaction is not the migration's own or the engine has no URL, the
-    command is printed instead. Until the rows are encoded, searches are exact.
+    For lists (access ``lists`` or ``scan``) of a table with vectors the migration's transaction is
+    committed, and a connection of its own encodes the rows as ``pg-hashindex index encode`` does,
+    while others write; run the migration again if it is interrupted. In a script (``--sql``), and
+    where the transaction is not the migration's own or the engine has no URL, the command is
+    printed instead. Until the rows are encoded, searches are exact.
 
     Parameters
     ----------
@@ -391,10 +402,12 @@ def create_hash_index(
         1 to 40 letters a to z, digits, ``_`` and ``-``.
     table, column
         By their bare names.
-    model
-        ``name`` (its latest version) or ``name:version``.
+    model : str, optional
+        ``name`` (its latest version), ``name:version``, or ``none`` for the vectors themselves. As
+        in ``hashindex.create_index``, a model is trained if none is named, and a table of fewer
+        than 1,000 rows gets its vectors.
     encode
-        Whether to encode the rows that are there; a warning names the command for them otherwise.
+        Whether to encode the rows for lists; a warning names the command for them otherwise.
     schema : str, optional
         The schema of the table; found by the search_path by default.
     defer : bool
@@ -438,13 +451,12 @@ def drop_hash_index(
     UnknownIndexError
         If there is no such index, without if_exists.
     """
-    if table is None or column is None or model is None:
+    if table is None or column is None:
         was = {"table": table, "column": column, "model": model, **options}
         given = [key for key, value in was.items() if value is not None]
         if given:
             raise InvalidInputError(
-                f"to say what index {name!r} was takes table, column and model; got "
-                f"{', '.join(given)}"
+                f"to say what index {name!r} was takes table and column; got {', '.join(given)}"
             )
         return DropHashIndexOp(name, if_exists=if_exists)
     return DropHashIndexOp(
@@ -453,20 +465,30 @@ def drop_hash_index(
 
 
 @_runs
-def swap_hash_model(name: str, model: str, *, existing_model: str | None = None) -> _Op:
-    """Give an index another model, as ``pg-hashindex index swap`` does.
+def swap_hash_index(
+    name: str,
+    *,
+    model: str | None = None,
+    existing: dict[str, Any] | None = None,
+    **options: Unpack[IndexOptions],
+) -> _Op:
+    """Give an index another model, access or place of its codes; what is not given stays.
 
-    Rows are encoded as by `create_hash_index`. If ``pg-hashindex index swap`` ran before, nothing
-    is done. A lower recall is accepted. The old codes stay, so that a downgrade can return to them,
-    until ``pg-hashindex index prune`` or the next swap of a migration drops them.
+    Nothing is done if ``pg-hashindex index swap`` ran before. A lower recall is accepted. The
+    former set stays, so that a downgrade can return to it, until ``pg-hashindex index prune`` or
+    the next swap of a migration drops it. A set of pgvector is built in the migration's
+    transaction; lists get their codes as by `create_hash_index`. Lists do not become a set of
+    pgvector: drop the index, and create another one.
 
     Parameters
     ----------
     model
-        ``name`` (its latest version) or ``name:version``, of the same dimension; one that SQL
-        evaluates.
-    existing_model
-        The model before, so that the operation can be reversed.
+        ``name`` (its latest version), ``name:version``, or ``none`` for the vectors themselves.
+    existing
+        The options before, so that the operation can be reversed.
+    **options
+        ``access``, ``store``, ``code_column`` and ``reveal_anchors``, and ``candidates`` and
+        ``effort`` of the new set, which are measured by default.
 
     Raises
     ------
@@ -475,7 +497,8 @@ def swap_hash_model(name: str, model: str, *, existing_model: str | None = None)
     InUseError
         If another swap of the index is under way.
     """
-    return SwapHashModelOp(name, model, existing_model)
+    given = {"model": model, **options} if model is not None else {**options}
+    return SwapHashIndexOp(name, given, existing)
 
 
 @_runs
@@ -487,15 +510,12 @@ def configure_hash_index(
 ) -> _Op:
     """Change the defaults of searches; None leaves an option as it is.
 
-    The migration does not build another access path: ``pg-hashindex index encode`` does.
-    ``pg-hashindex index repair`` drops landmarks that are no longer used.
-
     Parameters
     ----------
     existing
         The options before, so that the operation can be reversed.
     **options
-        As `pg_hashindex.HashIndex.configure`.
+        ``candidates`` and ``effort``.
 
     Raises
     ------

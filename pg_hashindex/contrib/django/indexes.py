@@ -17,9 +17,10 @@ from pgvector.django import HalfVectorField, VectorField
 from psycopg import sql
 
 from ...db.server_errors import warning_of
+from ...db.sql_files import query
 from ...errors import InvalidInputError
-from ...index.options import OPTIONS, options_changed_by
-from ..sqlalchemy.specification import DeclaredOptions, IndexSpec
+from ...index.options import OPTIONS
+from ..sqlalchemy.specification import Configure, DeclaredOptions, IndexSpec, Swap
 from ..sqlalchemy.statements import (
     configure_statement,
     create_statement,
@@ -30,11 +31,7 @@ from ..sqlalchemy.statements import (
 
 _log = logging.getLogger("pg_hashindex.django")
 
-# Django drops a table without a word to its indexes: the triggers go, and the codes stay.
-DROP_LEFT = (
-    "SELECT hashindex.drop_index(i.name) FROM hashindex.index i WHERE i.name = ANY ({}) "
-    "AND i.swap_of IS NULL AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i))"
-)
+DROP_LEFT = query("django.left")
 
 
 class _Fields(list[str]):
@@ -52,19 +49,21 @@ class _Fields(list[str]):
 
 
 class HashIndex(models.Index):  # type: ignore[misc]
-    """An index of hash codes, for ``Meta.indexes`` of a model.
+    """An index of vectors or of codes, for ``Meta.indexes`` of a model.
 
-    Migrations create it in their transaction. If the table has vectors, they warn with the command
-    that encodes the rows, and searches are exact until it has run. If only ``model`` changes, they
-    warn with the command that swaps it; without vectors, or with the codes of the model before,
-    they do it themselves.
+    Migrations create it in their transaction, and give it another set if only ``model``,
+    ``access``, ``store`` or ``code_column`` changes. For lists (access ``lists`` or ``scan``) of a
+    table with vectors they warn with the command that encodes the rows; until it has run, searches
+    are exact, and an index keeps its former model.
 
     Parameters
     ----------
     fields
         One field, a ``VectorField`` or ``HalfVectorField`` of pgvector.django.
-    model
-        A saved hash model: ``name`` for any version, or ``name:version``.
+    model : str, optional
+        A saved hash model: ``name`` for any version, or ``name:version``; ``none`` for the vectors
+        themselves. As in ``hashindex.create_index``, a model is trained if none is named, and a
+        table of fewer than 1,000 rows gets its vectors.
     name
         1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database; Django makes
         one by default.
@@ -84,7 +83,7 @@ class HashIndex(models.Index):  # type: ignore[misc]
         self,
         *expressions: Any,
         fields: Sequence[str] = (),
-        model: str,
+        model: str | None = None,
         name: str | None = None,
         **options: Any,
     ) -> None:
@@ -107,7 +106,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
         """Return what a migration writes."""
         path, _, kwargs = super().deconstruct()
         path = path.replace(".django.indexes.", ".django.")
-        kwargs |= {"fields": _Fields(self.fields, self.name), "model": self.model, **self.options}
+        model = {} if self.model is None else {"model": self.model}
+        kwargs |= {"fields": _Fields(self.fields, self.name), **model, **self.options}
         return path, (), kwargs
 
     def spec(self, model: type[models.Model]) -> IndexSpec:
@@ -193,20 +193,15 @@ class _Removed:
 
     def changes_to(self, spec: IndexSpec) -> list[str] | None:
         """Return SQL that changes it to another one, or None if it has to be dropped and made."""
-        was, settings = self.spec, options_changed_by("configure")
-        fixed = [name for name in OPTIONS if name not in settings]
-        if (was.schema, was.table, was.column) != (spec.schema, spec.table, spec.column) or any(
-            was.options.get(name) != spec.options.get(name) for name in fixed
-        ):
-            return None
-        changed = {
-            name: value
-            for name, value in spec.options.items()
-            if name in settings and value != was.options.get(name)
-        }
-        named = _named(spec)
-        changes = [] if spec.model == was.model else [swap_statement(named, spec.model)]
-        changes += [configure_statement(named, changed)] if changed else []
+        named, changes = _named(spec), []
+        for change in spec.changes_from(self.spec):
+            match change:
+                case Swap(options):
+                    changes.append(swap_statement(named, options))
+                case Configure(options):
+                    changes.append(configure_statement(named, options))
+                case _:
+                    return None
         # A deferred index may not exist.
         changes = [f"{change} FROM hashindex.index i {_where(named)}" for change in changes]
         return [*changes, create_statement(spec)] if spec.defer else changes or ["SELECT"]

@@ -32,14 +32,15 @@ class HashIndex(SchemaItem):
         1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database.
     column
         A column of type ``VECTOR`` or ``HALFVEC``.
-    model
-        ``name`` for any version, or ``name:version``.
+    model : str, optional
+        ``name`` for any version, ``name:version``, or ``none`` for the vectors themselves. As in
+        ``hashindex.create_index``, a model is trained if none is named, and a table of fewer than
+        1,000 rows gets its vectors.
     defer : bool
         Whether to only warn if the model does not exist; the index is then made later.
     **options
         The fields of `pg_hashindex.index.options.IndexOptions`. An existing index keeps its own
-        value of an option that is left out, but for ``tenant``. Landmarks are built by
-        ``pg-hashindex index encode``.
+        value of an option that is left out, but for ``tenant``.
 
     Raises
     ------
@@ -50,7 +51,12 @@ class HashIndex(SchemaItem):
     __visit_name__ = "hash_index"
 
     def __init__(
-        self, name: str, column: Any, *, model: str, **options: Unpack[DeclaredOptions]
+        self,
+        name: str,
+        column: Any,
+        *,
+        model: str | None = None,
+        **options: Unpack[DeclaredOptions],
     ) -> None:
         self.name, self.model = name, model
         self.table: sa.Table | None = None
@@ -92,7 +98,8 @@ class HashIndex(SchemaItem):
     def create(self, connection: sa.Connection, *, checkfirst: bool = False) -> None:
         """Make the index in the caller's transaction.
 
-        It is complete if its table has no vectors. Else a warning says the command that encodes the
+        A set of pgvector is complete; writers wait until the transaction ends. For lists (access
+        ``lists`` or ``scan``) of a table with vectors a warning says the command that encodes the
         rows, ``pg-hashindex index encode``, and searches are exact until then.
 
         Parameters

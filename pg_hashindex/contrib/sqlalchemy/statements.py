@@ -25,11 +25,9 @@ def create_statement(spec: IndexSpec) -> str:
         ),
         "table_name": table,
         "column_name": spec.column,
-        "model": spec.model,
-        **spec.options,
-        **({"defer": True} if spec.defer else {}),
+        **spec.stated,
     }
-    return function_call("_declare", values)
+    return function_call("_declare_deferred" if spec.defer else "create_index", values)
 
 
 def drop_statement(
@@ -57,9 +55,9 @@ def name_on(name: str, table: str, schema: str | None) -> sql.Composed:
     )
 
 
-def swap_statement(name: str | sql.Composable, model: str) -> str:
-    """Return SQL that gives an index another model, where no row has to be encoded for it."""
-    return function_call("declare_model", {"index_name": name, "model": model})
+def swap_statement(name: str | sql.Composable, options: dict[str, Any]) -> str:
+    """Return SQL that gives an index another set; lists, where no row has to be encoded for it."""
+    return function_call("_declare_swap", {"index_name": name, **options})
 
 
 def configure_statement(name: str | sql.Composable, options: dict[str, Any]) -> str:
