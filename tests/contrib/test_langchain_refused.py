@@ -1,5 +1,7 @@
 """The vector store: what it refuses, and where it has to be careful."""
 
+import asyncio
+import base64
 import importlib
 import json
 import sys
@@ -11,7 +13,7 @@ from fixtures.databases import run_as_admin
 from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, stores
 from fixtures.indexes import create_index
 from langchain_core.documents import Document
-from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 
 from pg_hashindex import HashIndex, connect, store, training
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
@@ -77,6 +79,80 @@ def test_documents_that_cannot_be_stored(make_store):
         with pytest.raises(InvalidInputError, match=message):
             made.add_embeddings(**{"texts": ["a"], "embeddings": [[1.0] * 8], **entry})
     assert len(made.similarity_search("a", 10)) == 3
+
+
+GOOD = [[float(n)] * DIMENSION for n in (1, 2, 3)]
+BAD = {
+    "is None": None,
+    "is empty": [],
+    f"has 3 dimensions, not {DIMENSION}": [1.0] * 3,
+    f"has {DIMENSION + 1} dimensions, not {DIMENSION}": np.ones(DIMENSION + 1),
+    "has nan in dimension 2; numbers must be finite": [1.0, 1.0, float("nan"), *[1.0] * 5],
+    "has 1e\\+39 in dimension 0; numbers must be finite": [1e39] * DIMENSION,
+    "has None in dimension 0; numbers must be finite": [None] * DIMENSION,
+    r"is \['1', '1'.*; vectors must be numbers": ["1"] * DIMENSION,
+    "is 'the provider is busy'; vectors must be numbers": "the provider is busy",
+    "is 'AACAPwAAAEAA.*; vectors must be numbers": base64.b64encode(
+        np.arange(1, DIMENSION + 1, dtype=np.float32)
+    ).decode(),
+    "is b'A.*; vectors must be numbers": b"AAAAAAAA",
+    r"is \[\[1.0, .*; vectors must be numbers": [[1.0] * DIMENSION],
+    r"is \[1.0, \[2.0\]\]; vectors must be numbers": [1.0, [2.0]],
+    "is 1.0; vectors must be numbers": 1.0,
+    r"is \{'embedding': .*; vectors must be numbers": {"embedding": [1.0] * DIMENSION},
+}
+
+
+class Provider(Embeddings):
+    """Gives the embeddings that it was given."""
+
+    def __init__(self, embeddings):
+        self.given = embeddings
+
+    def embed_documents(self, texts):
+        return self.given
+
+    def embed_query(self, text):
+        return [1.0] * DIMENSION
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("problem", BAD)
+def test_one_bad_embedding_of_a_batch(url, connection, problem, place):
+    """It is named by its place and its document, and nothing is written: no row and no table."""
+    provider = Provider([*GOOD[:place], BAD[problem], *GOOD[place:2]])
+    texts, ids = ["a", "b", "c"], ["one", "two", "three"]
+    refused = pytest.raises(
+        InvalidInputError,
+        match=f"embedding {place}, of document '{ids[place]}', {problem}.*; nothing was written",
+    )
+    with refused:
+        HashIndexVectorStore.from_texts(texts, provider, ids=ids, connection=url)
+    with refused:
+        asyncio.run(HashIndexVectorStore.afrom_texts(texts, provider, ids=ids, connection=url))
+    named = "SELECT to_regclass('langchain_documents') IS NULL"
+    assert connection.execute(named).fetchone() == (True,)
+    HashIndexVectorStore.create_table(url, DIMENSION)
+    made = HashIndexVectorStore(provider, url)
+    with refused:
+        made.add_texts(texts, ids=ids)
+    with refused:
+        asyncio.run(made.aadd_texts(texts, ids=ids))
+    with refused:
+        made.add_documents(
+            [Document(id=i, page_content=text) for i, text in zip(ids, texts, strict=True)]
+        )
+    with refused:
+        made.add_embeddings(texts, provider.given, ids=ids)
+    assert connection.execute("SELECT count(*) FROM langchain_documents").fetchone() == (0,)
+    made.close()
+
+
+def test_a_provider_that_gives_fewer_embeddings(url, connection):
+    with pytest.raises(InvalidInputError, match="there are 3 texts and 2 embeddings"):
+        HashIndexVectorStore.from_texts(["a", "b", "c"], Provider(GOOD[:2]), connection=url)
+    named = "SELECT to_regclass('langchain_documents') IS NULL"
+    assert connection.execute(named).fetchone() == (True,)
 
 
 def test_ids_are_no_text(make_store):

@@ -236,6 +236,34 @@ def test_nodes_that_cannot_be_stored_are_refused(url, message, given):
     store.close()
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    ("problem", "embedding"),
+    [
+        (f"has 3 dimensions, not {DIMENSION}", [1.0] * 3),
+        ("is empty", []),
+        ("has nan in dimension 0", [float("nan")] * DIMENSION),
+        ("is 'AAAA'; vectors must be numbers", "AAAA"),
+        ("has None in dimension 0", [None] * DIMENSION),
+    ],
+)
+async def test_one_bad_embedding_of_a_batch(url, problem, embedding):
+    HashIndexVectorStore.create_table(url, DIMENSION)
+    made = HashIndexVectorStore(url)
+    # Providers set it without pydantic's check.
+    bad = TextNode(id_="bad", text="b").model_copy(update={"embedding": embedding})
+    nodes = [NODES[0], bad, NODES[1]]
+    refused = pytest.raises(
+        InvalidInputError, match=f"embedding 1, of document 'bad', {problem}.*nothing was written"
+    )
+    with refused:
+        made.add(nodes)
+    with refused:
+        await made.async_add(nodes)
+    assert made.get_nodes([*IDS[:2], "bad"]) == []
+    made.close()
+
+
 async def test_asynchronous_methods(store):
     await store.aclear()
     assert await store.async_add(NODES[:20]) == IDS[:20]

@@ -2,13 +2,16 @@
 
 import json
 import re
+import reprlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, LiteralString, NamedTuple
 
+import numpy as np
 import sqlalchemy as sa
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pgvector import HalfVector, Vector
 from psycopg import sql
 from sqlalchemy.dialects.postgresql import JSONB
@@ -110,6 +113,66 @@ def as_json(what: str, value: Any) -> str:
     return text
 
 
+def as_vectors(entries: Sequence[Entry], dimension: int | None = None) -> NDArray[np.float32]:
+    """Return the embeddings of documents (n, d); name one that differs from the others.
+
+    Parameters
+    ----------
+    dimension
+        That of the table; by default most embeddings have the right one.
+
+    Raises
+    ------
+    InvalidInputError
+        If an embedding cannot be stored, or not all have one dimension.
+    """
+    try:
+        array = as_rows([entry.embedding for entry in entries])  # type: ignore[arg-type]
+    except (InvalidInputError, TypeError) as error:
+        _check_each(entries, dimension)
+        raise InvalidInputError(f"the embeddings cannot be stored: {error}") from None
+    return array.astype(np.float32)
+
+
+def _check_each(entries: Sequence[Entry], dimension: int | None) -> None:
+    """Raise an error that names the first embedding that cannot be stored with the others."""
+    problems = [_problem_of(entry.embedding) for entry in entries]
+    lengths = Counter(
+        len(entry.embedding)  # type: ignore[arg-type]
+        for entry, problem in zip(entries, problems, strict=True)
+        if problem is None
+    )
+    usual = dimension or lengths.most_common(1)[0][0] if lengths else 0
+    for place, (entry, problem) in enumerate(zip(entries, problems, strict=True)):
+        if problem is None and (found := len(entry.embedding)) != usual:  # type: ignore[arg-type]
+            problem = f"has {found} dimensions, not {usual}"
+        if problem is not None:
+            raise InvalidInputError(
+                f"embedding {place}, of document {entry.id!r}, {problem}; nothing was written"
+            )
+
+
+def _problem_of(embedding: Any) -> str | None:
+    """Return why an embedding is not a finite vector, if it is not."""
+    try:
+        array = np.asarray(embedding)
+        numbers = array.astype(np.float64) if array.dtype.kind in "biufO" else None
+    except (TypeError, ValueError, OverflowError):
+        numbers = None
+    if embedding is None:
+        return "is None"
+    if numbers is None or numbers.ndim != 1:
+        return f"is {reprlib.repr(embedding)}; vectors must be numbers, in a list"
+    if not len(numbers):
+        return "is empty"
+    with np.errstate(over="ignore"):
+        wrong = np.flatnonzero(~np.isfinite(numbers.astype(np.float32)))
+    if len(wrong):
+        place = wrong[0]
+        return f"has {array[place]} in dimension {place}; numbers must be finite float32"
+    return None
+
+
 @dataclass(frozen=True)
 class DocumentTable:
     """A table with columns id, content, metadata and embedding; it may have others.
@@ -200,14 +263,15 @@ class DocumentTable:
 
     def write(self, connection: Connection, entries: Sequence[Entry]) -> None:
         """Write all documents or none; documents with the same ids are replaced."""
+        if not entries:
+            return
+        array = as_vectors(entries, self.dimension)
+        self._check_dimension(array.shape[1])
         # If an id occurs twice the last document counts, as if they were written one after the
         # other.
-        last = list({entry.id: entry for entry in entries}.values())
+        last = {entry.id: (entry, vector) for entry, vector in zip(entries, array, strict=True)}
         rows = sorted(
-            (
-                (*entry.checked(), vector)
-                for entry, vector in zip(last, self._vectors(last), strict=True)
-            ),
+            ((*entry.checked(), Vector(vector)) for entry, vector in last.values()),
             key=itemgetter(0),
         )
         with translated_errors(), connection.transaction():
@@ -215,16 +279,6 @@ class DocumentTable:
                 batch = rows[start : start + _BATCH_ROWS]
                 columns = [list(column) for column in zip(*batch, strict=True)]
                 self._execute(connection, _WRITE, columns)
-
-    def _vectors(self, entries: Sequence[Entry]) -> list[Vector]:
-        if not entries:
-            return []
-        try:
-            array = as_rows([entry.embedding for entry in entries])  # type: ignore[arg-type]
-        except InvalidInputError as error:
-            raise InvalidInputError(f"the embeddings cannot be stored: {error}") from None
-        self._check_dimension(array.shape[1])
-        return [Vector(row) for row in array.astype("float32")]
 
     def query(self, vector: ArrayLike) -> Vector:
         """Check that a vector can be searched for."""

@@ -15,13 +15,13 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import ArrayLike
 
 from ...errors import InvalidInputError
-from ...index.search import as_count
+from ...index.search import as_count, as_query
 from ...models.vectors import as_vector
 from ..documents.connections import Connections, Source
 from ..documents.filters import expression_of, shallow
 from ..documents.indexed import IndexedDocuments, StoreOptions
 from ..documents.store import DocumentStore, refuse_unknown
-from ..documents.table import Entry, Row
+from ..documents.table import Entry, Row, as_vectors
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
@@ -135,12 +135,15 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         ids: list[str] | None,
         **kwargs: Any,
     ) -> Self:
-        # Without texts, embed one to know the dimension.
-        first: Any = vectors[0] if len(vectors) else embeddings.embed_query("dimension")
+        entries = _entries(texts, vectors, metadatas, ids)
+        if entries:
+            dimension = as_vectors(entries).shape[1]
+        else:
+            dimension = as_query(embeddings.embed_query("dimension"), None).dimensions()
         named = {name: kwargs[name] for name in ("table", "schema") if name in kwargs}
-        cls.create_table(connections, len(first), **named)
+        cls.create_table(connections, dimension, **named)
         made = cls(embeddings, connections, **kwargs)
-        made.add_embeddings(texts, vectors, metadatas, ids=ids)
+        made._documents.write(entries)
         return made
 
     @property
@@ -208,15 +211,9 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         ids: Sequence[str | None] | None = None,
     ) -> list[str]:
         """Write texts with given vectors; else as `add_texts`."""
-        texts = list(texts)
-        given = [identifier or str(uuid.uuid4()) for identifier in ids or [None] * len(texts)]
-        metadatas = metadatas or [{}] * len(texts)
-        for what, values in (("ids", given), ("metadatas", metadatas), ("embeddings", embeddings)):
-            if len(values) != len(texts):
-                raise InvalidInputError(f"there are {len(texts)} texts and {len(values)} {what}")
-        entries = [Entry(*parts) for parts in zip(given, texts, metadatas, embeddings, strict=True)]
+        entries = _entries(list(texts), embeddings, metadatas, ids)
         self._documents.write(entries)
-        return given
+        return [entry.id for entry in entries]
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Delete documents by their ids, all of them where ids is None."""
@@ -371,6 +368,21 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
             asked: Any = {**options, "where": where}
             asked.pop("filter", None)
             return self._documents.search(embedding, k, asked, with_embedding=with_embedding)
+
+
+def _entries(
+    texts: Sequence[str],
+    embeddings: Sequence[ArrayLike],
+    metadatas: Sequence[dict[str, Any]] | None,
+    ids: Sequence[str | None] | None,
+) -> list[Entry]:
+    """Return documents to be written; those without an id get one."""
+    given = [identifier or str(uuid.uuid4()) for identifier in ids or [None] * len(texts)]
+    metadatas = metadatas or [{}] * len(texts)
+    for what, values in (("ids", given), ("metadatas", metadatas), ("embeddings", embeddings)):
+        if len(values) != len(texts):
+            raise InvalidInputError(f"there are {len(texts)} texts and {len(values)} {what}")
+    return [Entry(*parts) for parts in zip(given, texts, metadatas, embeddings, strict=True)]
 
 
 def _document_of(row: Row) -> Document:
