@@ -14,6 +14,7 @@ RETURN ARRAY(
 --   {each c.id}             c.id_1, c.id_2
 --   {each c.id as key}      c.id_1 AS tenant_id, c.id_2 AS item
 --   {same b.key c.id}       b.tenant_id = c.id_1 AND b.item = c.id_2
+--   {set variable c.id}     hashindex_id_1 := c.id_1; hashindex_id_2 := c.id_2;
 --   {row c.id}              ROW(c.id_1, c.id_2)::hashindex.key_items; c.id if the key is one column
 --   {among c.id $1}         (c.id_1, c.id_2) IN (SELECT k.id_1, k.id_2 FROM unnest($1) k); c.id = ANY ($1) if it is one column
 CREATE OR REPLACE FUNCTION hashindex._listing(words text[], parts jsonb) RETURNS text
@@ -31,6 +32,7 @@ BEGIN
             FROM unnest(names, others) WITH ORDINALITY n(name, other, n)
         )
         WHEN 'same' THEN (SELECT string_agg(n.name || ' = ' || n.other, ' AND ' ORDER BY n.n) FROM unnest(names, others) WITH ORDINALITY n(name, other, n))
+        WHEN 'set' THEN (SELECT string_agg(n.name || ' := ' || n.other || ';', ' ' ORDER BY n.n) FROM unnest(names, others) WITH ORDINALITY n(name, other, n))
         WHEN 'row' THEN CASE WHEN single THEN names[1] ELSE format('ROW(%s)::%s', array_to_string(names, ', '), parts ->> 'key_type') END
         WHEN 'among' THEN CASE WHEN single THEN format('%s = ANY (%s)', names[1], words[3]) ELSE format(
             '(%s) IN (SELECT %s FROM unnest(%s) k)', array_to_string(names, ', '), array_to_string(hashindex._listed('k.id', parts), ', '), words[3]
@@ -80,7 +82,7 @@ BEGIN
             WHEN m.token[2] IS NOT NULL THEN known ->> m.token[2]
             ELSE m.token[3]
         END AS value
-        FROM regexp_matches(chosen, '\{\{((?:[^{}]|\{[^{}]+\})*)\}\}|\{([a-z_0-9]+|(?:each|same|row|among) [^{}]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY m(token, place)
+        FROM regexp_matches(chosen, '\{\{((?:[^{}]|\{[^{}]+\})*)\}\}|\{([a-z_0-9]+|(?:each|same|set|row|among) [^{}]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY m(token, place)
     ) t;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION 'a template of hashindex has no value for: %', wrong USING ERRCODE = 'invalid_parameter_value';
@@ -139,11 +141,13 @@ BEGIN
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
     WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
       AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
-    PERFORM hashindex._create_function('refresh', parts, mark || 'makes the codes of keys what the table says');
+    PERFORM hashindex._create_function(
+        'write_lists', parts, mark || 'makes the codes of keys what the table says', jsonb_build_object('trigger', false, 'writer', parts -> 'refresh')
+    );
     -- Triggers are those of the index that is searched: they log keys for the codes beside it.
     IF i.swap_of IS NULL THEN
         PERFORM hashindex._create_function(
-            'sync_table', parts, mark || 'trigger: keeps the codes fresh'
+            'write_lists', parts, mark || 'trigger: keeps the codes fresh', jsonb_build_object('trigger', true, 'writer', parts -> 'sync')
         );
         -- Otherwise anybody could put this trigger function on a table of his own.
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');

@@ -22,9 +22,9 @@ BEGIN
         'storage_literal', quote_literal(i.storage), 'triggers_literal', quote_literal(i.triggers),
         'code_table', format('hashindex.%I', i.code_table), 'code_table_literal', quote_literal(format('hashindex.%I', i.code_table)),
         'landmarks', coalesce('hashindex.' || quote_ident(i.landmark_table), ''),
-        -- Lists: the key's columns in the table, in the table of codes and in answers; what is read of a row.
+        -- Lists: the key's columns in the table, in the table of codes and in answers; variables for a key.
         'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
-        'read', hashindex._read_columns(i),
+        'variable', ARRAY(SELECT 'hashindex_' || k FROM unnest(hashindex._code_keys(i)) k),
         -- Whether the key has several columns; its type as one value, and its text of row b.
         'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns),
         -- That row b may have a code: a tenant that is too long for an index has none.
@@ -38,18 +38,16 @@ CREATE OR REPLACE FUNCTION hashindex._key_parts(i hashindex.index, parts jsonb) 
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    several boolean := parts -> 'several';
-    named record;
 BEGIN
-    SELECT string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) AS answer,
-           string_agg(format('coalesce(n.%I, o.%I)', k.name, k.name), ', ' ORDER BY k.n) AS changed
-    INTO named FROM unnest(i.key_columns, hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(name, shown, type, n);
     RETURN jsonb_build_object(
         -- Columns of an answer, with their types; and its key, from the text a.id.
-        'answer', named.answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
-        -- The key of an updated row. A row of NULLs is not NULL, so columns are taken one by one.
-        'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, parts ->> 'key_type')
+        'answer', (
+            SELECT string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n)
+            FROM unnest(hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(shown, type, n)
+        ),
+        'key_of_text', hashindex._key_of_text(i, 'a.id'),
+        -- Declarations of variables for a key.
+        'key_variables', (SELECT string_agg(format('hashindex_%s %s;', k.name, k.type), ' ') FROM unnest(hashindex._code_keys(i), hashindex._base_types(i)) k(name, type))
     );
 END
 $$;
@@ -103,8 +101,8 @@ BEGIN
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE {table_literal}::regclass IN (h.inhrelid, h.inhparent))$kept$, conditions
     ));
     -- The types that columns have, unless the index was made for others.
-    SELECT string_agg(format('pg_typeof(n.%I) <> %L::regtype', k.name, CASE WHEN k.kept = ANY (t.bases) THEN a.atttypid ELSE k.kept END::regtype), ' OR ' ORDER BY k.n) AS differ,
-           string_agg(concat(CASE WHEN k.n < 100 THEN format('n.%I = ', k.name) END, format('n.%I::text::%s', k.name, k.kept::regtype)), ', ' ORDER BY k.n) AS kept
+    SELECT string_agg(format('pg_typeof(NEW.%I) <> %L::regtype', k.name, CASE WHEN k.kept = ANY (t.bases) THEN a.atttypid ELSE k.kept END::regtype), ' OR ' ORDER BY k.n) AS differ,
+           string_agg(concat(CASE WHEN k.n < 100 THEN format('NEW.%I = ', k.name) END, format('NEW.%I::text::%s', k.name, k.kept::regtype)), ', ' ORDER BY k.n) AS kept
     INTO types
     FROM (
         SELECT u.n, u.name, u.type::regtype::oid AS kept FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY u(name, type, n)
@@ -119,8 +117,16 @@ BEGIN
         SELECT array_agg(b.type) AS bases FROM below b
     ) t;
     RETURN jsonb_build_object(
-        -- Whether written rows n have other types than the index keeps, and whether their values fit into those.
+        -- Whether a written row has other types than the index keeps, and whether its values fit into those.
         'types_differ', types.differ, 'as_kept', types.kept,
+        -- Whether a trigger may name its table: not if that was renamed, and another has its name, nor if an owner lacks the administrator's
+        -- rights. The owners of types that are built in need not be looked up for each row.
+        'is_readable', concat('(TG_TABLE_SCHEMA, TG_TABLE_NAME) = ', format('(%L, %L)', i.schema_name, i.table_name), ' AND ', CASE WHEN EXISTS (
+            SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = to_regclass(parts ->> 'table') AND a.attname = ANY (hashindex._read_columns(i))
+              AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
+        ) THEN format('hashindex._require_owner(TG_RELID, %L)', hashindex._read_columns(i))
+        ELSE 'pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), current_user, ''USAGE'')' END),
         -- An error if the table has owners without the administrator's rights.
         'require_owner', format(
             'hashindex._require_owner(hashindex._oid_of(%L, %L), %L, %L)', i.schema_name, i.table_name, hashindex._read_columns(i), hashindex._owner_remedy(i)
@@ -256,13 +262,12 @@ DECLARE
     kept_keys text[] := hashindex._code_keys(i);
     -- Codes beside those in use: their vectors are read too.
     beside hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name;
-    vectors text[] := i.column_name || array_remove(ARRAY[nullif(beside.column_name, i.column_name)], NULL);
-    read text[] := hashindex._read_columns(i) || vectors[2:];
+    read text[] := hashindex._read_columns(i) || array_remove(hashindex._written_vectors(i), i.column_name);
     logs record;
 BEGIN
-    SELECT coalesce(string_agg(format(E'\n    INSERT INTO hashindex.%I (%s) SELECT k.* FROM unnest(hashindex_touched) k;', l.log, hashindex._columns_of(NULL, kept_keys)), ''), '') AS touched,
+    SELECT coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%s) VALUES (%s);', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of(NULL, ARRAY(SELECT 'hashindex_' || k FROM unnest(kept_keys) k))), ''), '') AS touched,
            coalesce(string_agg(format(
-               E'\n        INSERT INTO hashindex.%I (%s) SELECT %s FROM new_rows n;', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('n', i.key_columns)
+               E'\n        INSERT INTO hashindex.%I (%s) VALUES (%s);', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('NEW', i.key_columns)
            ), '') FILTER (WHERE l.reads), '') AS moved,
            coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', l.log, kept_keys[1]), ''), '') AS truncated
     INTO logs FROM (
@@ -271,14 +276,8 @@ BEGIN
         SELECT beside.storage || '_touched', beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
     ) l;
     RETURN jsonb_build_object(
-        -- Whether the old row o and the new row n differ in what is kept of them.
-        'is_changed', concat_ws(' OR ',
-            (SELECT string_agg(hashindex._fill(
-                '((n.{column} OPERATOR({ext}.=) o.{column}) IS NOT TRUE AND (n.{column} IS NOT NULL OR o.{column} IS NOT NULL))',
-                jsonb_build_object('column', quote_ident(v))
-            ), ' OR ') FROM unnest(vectors) v),
-            (SELECT format('record_image_ne(ROW(n.%1$I), ROW(o.%1$I))', i.tenant_column) WHERE i.tenant_column IS NOT NULL)
-        ),
+        -- What is kept of the old and the new row.
+        'is_changed', (SELECT format('ROW(%s), ROW(%s)', hashindex._columns_of('OLD', read), hashindex._columns_of('NEW', read))),
         -- Columns that the triggers read, and their types when they were made.
         'read_columns', quote_literal(read::text), 'read_types', quote_literal(ARRAY(
             SELECT a.atttypid::regtype::text FROM unnest(read) WITH ORDINALITY k(name, n)

@@ -137,7 +137,7 @@ BEGIN
     PERFORM hashindex._bind(i.name, true);
     IF i.swap_of IS NOT NULL THEN
         PERFORM hashindex._create_log(i, base);
-        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
+        PERFORM hashindex._create_functions(x), hashindex._create_triggers(x, base, false) FROM hashindex.index x WHERE x.name = i.swap_of;
     END IF;
     -- It makes the functions.
     PERFORM hashindex._configure_lists(i.name, path);
@@ -213,22 +213,44 @@ BEGIN
 END
 $$;
 
--- Creates the triggers that keep the codes of an index fresh, if they are missing or were changed.
-CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass) RETURNS void
+-- Columns of vectors that the codes of an index are of: those in use, and those beside.
+CREATE OR REPLACE FUNCTION hashindex._written_vectors(i hashindex.index) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN ARRAY(SELECT DISTINCT x.column_name FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of) ORDER BY 1);
+END
+$$;
+
+-- Creates the triggers that keep the codes of an index fresh, if they are missing, were changed, or name other vectors. They name the
+-- vectors, so that PostgreSQL refuses to drop these columns, and drops the triggers with them by CASCADE. A repair makes them whole; others leave
+-- them as they are where one is missing, since writes went unseen.
+CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass, anyway boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    vectors text[] := hashindex._written_vectors(i);
     missing record;
 BEGIN
-    FOR missing IN SELECT f.name, substring(f.name FROM '[a-z]+$') AS event FROM hashindex._object_faults(i, '{trigger}') f WHERE f.fault <> 'is disabled' LOOP
+    IF NOT anyway AND EXISTS (SELECT FROM hashindex._object_faults(i, '{trigger}')) THEN
+        RETURN;
+    END IF;
+    FOR missing IN
+        SELECT n.name, substring(n.name FROM '[a-z]+$') AS event FROM unnest(hashindex._trigger_names(i)) n(name)
+        WHERE n.name IN (SELECT f.name FROM hashindex._object_faults(i, '{trigger}') f WHERE f.fault <> 'is disabled')
+           OR n.name !~ 'truncate$' AND ARRAY(
+               SELECT a.attname::text FROM pg_trigger t JOIN pg_depend d ON (d.classid, d.objid, d.refclassid, d.refobjid) = ('pg_trigger'::regclass, t.oid, 'pg_class'::regclass, t.tgrelid)
+               JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attnum = d.refobjsubid WHERE t.tgrelid = table_name AND t.tgname = n.name AND a.attnum > 0 ORDER BY 1
+           ) <> vectors
+    LOOP
         EXECUTE format(
-            'CREATE OR REPLACE TRIGGER %I AFTER %s ON %s %s FOR EACH STATEMENT EXECUTE FUNCTION hashindex.%I()', missing.name, missing.event, table_name,
-            CASE missing.event
-                WHEN 'insert' THEN 'REFERENCING NEW TABLE AS new_rows'
-                WHEN 'update' THEN 'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
-                WHEN 'delete' THEN 'REFERENCING OLD TABLE AS old_rows'
-            END,
+            'CREATE OR REPLACE TRIGGER %I AFTER %s ON %s %s EXECUTE FUNCTION hashindex.%I()', missing.name, missing.event, table_name,
+            CASE missing.event WHEN 'truncate' THEN 'FOR EACH STATEMENT' ELSE (
+                SELECT format('FOR EACH ROW WHEN (%s)', string_agg(format('%s.%I IS NOT NULL', r.name, v), ' OR '))
+                FROM unnest(vectors) v, unnest(CASE missing.event WHEN 'insert' THEN '{NEW}' WHEN 'delete' THEN '{OLD}' ELSE '{OLD,NEW}' END::text[]) r(name)
+            ) END,
             hashindex._sync_name(i.triggers)
         );
         PERFORM hashindex._record('trigger', t.oid, i.name) FROM hashindex._triggers_of(i) t WHERE t.tgname = missing.name AND t.tgrelid = table_name;

@@ -256,8 +256,8 @@ BEGIN
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
     PERFORM hashindex._create_function(
-        'refresh', parts || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage)),
-        format('index %s: makes the codes of keys what the table says', i.name)
+        'write_lists', parts, format('index %s: makes the codes of keys what the table says', i.name),
+        jsonb_build_object('trigger', false, 'writer', format('hashindex.%I', 'renew_' || i.storage))
     );
 END
 $$;

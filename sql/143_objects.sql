@@ -30,9 +30,11 @@ AS $$
 BEGIN
     RETURN md5(CASE kind
         WHEN 'function' THEN pg_get_functiondef(id)
-        -- Without its table, which may be renamed.
+        -- Without its table and columns, which may be renamed.
         WHEN 'trigger' THEN (
-            SELECT concat_ws(' ', t.tgtype, t.tgfoid::regproc, t.tgoldtable, t.tgnewtable, t.tgattr, t.tgargs, pg_get_expr(t.tgqual, t.tgrelid)) FROM pg_trigger t WHERE t.oid = id
+            SELECT concat_ws(' ', t.tgtype, t.tgfoid::regproc, t.tgoldtable, t.tgnewtable, t.tgattr, t.tgargs, regexp_replace(
+                substring(pg_get_triggerdef(t.oid) FROM ' WHEN .*'), '(old|new)\.("([^"]|"")*"|\w+)', '\1', 'g'
+            )) FROM pg_trigger t WHERE t.oid = id
         )
         ELSE (
             SELECT string_agg(format('%s %s %s %s', a.attname, format_type(a.atttypid, a.atttypmod), a.attcollation::regcollation, a.attnotnull), ',' ORDER BY a.attnum)
@@ -226,6 +228,8 @@ BEGIN
     DELETE FROM hashindex.index x WHERE x.name = i.name;
     IF shares AND to_regproc('hashindex.' || quote_ident(hashindex._sync_name(i.triggers))) IS NOT NULL THEN
         PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
+        PERFORM hashindex._create_triggers(x, b.id::regclass, false) FROM hashindex.index x, LATERAL (SELECT hashindex._oid_of(x.schema_name, x.table_name) AS id) b
+        WHERE x.name = i.swap_of AND b.id IS NOT NULL;
     END IF;
 END
 $$;

@@ -281,7 +281,7 @@ BEGIN
         SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i) f
         UNION ALL
         -- Triggers read what the codes beside need too.
-        SELECT 'table', 'broken', f.fault, 'writes fail', f.advice FROM hashindex.index x, hashindex._table_faults(x) f
+        SELECT 'table', 'broken', f.fault, 'writes fail, or are not seen', f.advice FROM hashindex.index x, hashindex._table_faults(x) f
         WHERE whole AND x.swap_of = i.name AND NOT f.repairable
         UNION ALL
         SELECT 'table', 'warning', format('%s is %s, and %s is not', base, hashindex._logging(base), t), 'a crash empties one alone', repair

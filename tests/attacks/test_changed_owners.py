@@ -175,7 +175,7 @@ def test_a_vector_column_of_another_type(connection, keeper, mallory):
         "CREATE FUNCTION mallory.told(mallory.v) RETURNS public.vector LANGUAGE sql AS "
         "$$ SELECT mallory.springs(1)::text::public.vector $$; "
         "CREATE CAST (mallory.v AS public.vector) WITH FUNCTION mallory.told AS IMPLICIT; "
-        "ALTER TABLE shop.docs DROP embedding, ADD embedding mallory.v"
+        "ALTER TABLE shop.docs DROP embedding CASCADE, ADD embedding mallory.v"
     )
     mallory.execute("INSERT INTO shop.docs VALUES (90, 'sad', ROW(1)), (91, 'sad', NULL)")
     mallory.execute("UPDATE shop.docs SET embedding = ROW(2)")

@@ -9,8 +9,8 @@ from pg_hashindex.db import sql_files
 SQL = sql_files.folder("sql")
 #: Templates that are parts of others, or functions that these call: the gate is there.
 WITHIN = {
-    "refresh": "sync_table",
-    "forget": "sync_table",
+    "refresh": "write_lists",
+    "forget": "write_lists",
 }
 TEMPLATES = {file.stem: file.read_text() for file in (SQL / "templates").glob("*.sql")}
 # A search of a set that pgvector keeps is a SELECT with the rights of its caller alone.

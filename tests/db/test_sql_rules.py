@@ -163,7 +163,7 @@ def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(with_
         if called <= reached:
             break
         reached |= called
-    assert {"_refuse_vector", "_layers_of", "refresh_by_scan"} <= reached
+    assert {"_refuse_vector", "_layers_of", "_require_owner"} <= reached
     for function in found:
         if function.name in reached and not function.standard_body:
             assert f"search_path={NARROW_PATH}" in (function.settings or []), function.signature
@@ -295,7 +295,7 @@ def test_every_function_is_declared_in_full(name, declaration):
     assert len(re.findall(r"\b(IMMUTABLE|STABLE|VOLATILE)\b", declaration)) == 1
     assert len(re.findall(r"\bPARALLEL (SAFE|RESTRICTED|UNSAFE)\b", declaration)) == 1
     definer = bool(re.search(r"\bSECURITY DEFINER\b", declaration))
-    assert definer == (name.split(":")[0] == "sync_table.sql")
+    assert definer == (name.split(":")[0] == "write_lists.sql")
     if definer:
         assert "SET search_path = pg_catalog, pg_temp" in declaration
 
@@ -305,7 +305,7 @@ def test_every_placeholder_is_used(with_indexes):
     text = "".join(file.read_text() for file in [*FILES, *TEMPLATES])
     used = set(re.findall(r"\{(?:if )?(\w+)\}|->>? '(\w+)'", text))
     # Lists: {each c.id as key}, {same b.key c.id}.
-    lists = " ".join(re.findall(r"\{(?:each|same|row|among) ([^{}]+)\}", text))
+    lists = " ".join(re.findall(r"\{(?:each|same|set|row|among) ([^{}]+)\}", text))
     rows = with_indexes.execute(
         "SELECT DISTINCT jsonb_object_keys(hashindex._parts(i)) FROM hashindex.index i"
     ).fetchall()

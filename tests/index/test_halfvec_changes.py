@@ -3,6 +3,7 @@
 import numpy as np
 import psycopg
 import pytest
+from fixtures.columns import change_vectors
 from fixtures.halves import assert_coded, by_hand, make_index, nearest
 from fixtures.health import findings, troubles
 from pgvector import Vector
@@ -96,7 +97,7 @@ def test_a_type_that_changes_under_an_index(connection, other, halves, url, whol
     write(other, 2000)
     for number, kind in enumerate(("vector(8)", "halfvec", "halfvec(8)", "vector"), 1):
         wanted = index.search(whole_rows[8], 6, candidates=300)
-        connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {kind}".encode())
+        change_vectors(connection, "halves", kind)
         # With whole numbers nothing else changes.
         for one in (index, beside):
             assert one.search(whole_rows[8], 6, candidates=300) == wanted
@@ -119,7 +120,7 @@ def test_a_type_that_changes_under_an_index(connection, other, halves, url, whol
 )
 def test_a_dimension_that_changes_under_an_index(connection, halves, url, change, dimension):
     index = make_index(connection)
-    connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {change}".encode())
+    change_vectors(connection, "halves", change)
     new = list(range(1, dimension + 1))
     refused = f"the vector has {dimension} dimensions, the model takes 8"
     with connect(url) as writer:

@@ -1,7 +1,5 @@
 """Codes stay fresh whatever is written, by whatever statement."""
 
-import re
-
 import numpy as np
 import psycopg
 import pytest
@@ -72,23 +70,16 @@ def test_keys_that_change_places(index):
 
 @pytest.mark.parametrize("index_template", ["table"], indirect=True)
 def test_plans_that_are_kept_suit_statements_of_any_size(index):
-    """They are made for the first statement, of one row; a nested loop would be quadratic later.
-
-    A trigger that joins its transition tables row by row needs 100 s for 20,000 rows.
-    """
+    """They are made for the first statement, while the tables are small, and look up keys."""
     connection = index.connection
     plans = []
     connection.add_notice_handler(lambda notice: plans.append(notice.message_detail or ""))
     connection.execute("SET debug_print_plan = on; SET client_min_messages = log")
     connection.execute("UPDATE items SET embedding = %s WHERE id = 1", [vector(1)])
+    connection.execute("DELETE FROM items WHERE id = 2")
     connection.execute("RESET debug_print_plan")
-    joins = [plan for plan in plans if plan.count("NAMEDTUPLESTORESCAN") > 1]
-    assert joins
-    for plan in joins:
-        assert "{NESTLOOP" not in plan
-        assert re.search(r"\{(HASH|MERGE)JOIN", plan)
     # The codes of written keys are looked up by key, however many they are.
-    refreshes = [plan for plan in plans if of_tables(plan) and "SCALARARRAYOPEXPR" in plan]
+    refreshes = [plan for plan in plans if of_tables(plan) and "{INDEX" in plan]
     assert len(refreshes) >= 2
     assert not any("{SEQSCAN" in plan for plan in refreshes)
 

@@ -27,9 +27,11 @@ TABLE_FAULTS = {
     "ALTER TABLE items RENAME embedding TO vec": (
         'column "embedding" of public.items is not there any more', REBIND.format("column COLUMN")
     ),
-    "ALTER TABLE items DROP embedding": (
+    "ALTER TABLE items DROP embedding CASCADE": (
         'column "embedding" of public.items is not there any more', REBIND.format("column COLUMN")
     ),
+    "DROP TRIGGER hashindex_items_idx_insert ON items; DROP TRIGGER hashindex_items_idx_update "
+    "ON items; DROP TRIGGER hashindex_items_idx_delete ON items; "
     "ALTER TABLE items ALTER embedding TYPE sparsevec(8)": (
         "sparsevec, not vector or halfvec", AGAIN
     ),
