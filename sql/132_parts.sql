@@ -276,7 +276,7 @@ BEGIN
         SELECT beside.storage || '_touched', beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
     ) l;
     RETURN jsonb_build_object(
-        -- What is kept of the old and the new row.
+        -- Columns of the old and the new row that codes are of.
         'is_changed', (SELECT format('ROW(%s), ROW(%s)', hashindex._columns_of('OLD', read), hashindex._columns_of('NEW', read))),
         -- Columns that the triggers read, and their types when they were made.
         'read_columns', quote_literal(read::text), 'read_types', quote_literal(ARRAY(

@@ -77,8 +77,8 @@ BEGIN
 END
 $$;
 
--- The reason for which triggers of a table miss writes to its rows, or NULL: PostgreSQL fires the statement triggers of the table that a
--- statement names, and none of a table above or below it.
+-- The reason for which triggers of a table miss writes to its rows, or NULL: rows of a table below it are its rows too, and fire none of its
+-- triggers.
 CREATE OR REPLACE FUNCTION hashindex._not_plain(base regclass) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 RETURN (

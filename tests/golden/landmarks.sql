@@ -90,24 +90,30 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks(keys bigint[])
 AS $function$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-    -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
-    hashindex_set text := set_config('hnsw.ef_search', '16', true);
+    hashindex_set text;
+    hashindex_id pg_catalog.int8;
 BEGIN
-    DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
-        SELECT FROM ONLY public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
-    );
-    INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
-    FROM (
-        SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
+    FOR hashindex_id IN SELECT DISTINCT k.id FROM unnest($1) k(id) LOOP
+        -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
+        hashindex_set := set_config('hnsw.ef_search', '16', true);
+        INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code)
+        SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
         FROM (
-            SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
-                ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
-            FROM ONLY public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
-        ) raw OFFSET 0
-    ) r
-    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
-    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+            SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
+            FROM (
+                SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+                    ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+                FROM ONLY public.items b WHERE b.id = hashindex_id AND b.embedding IS NOT NULL OFFSET 0
+            ) raw OFFSET 0
+        ) r
+        ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
+        hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+        IF NOT FOUND THEN
+            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = hashindex_id AND NOT EXISTS (
+                SELECT FROM ONLY public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL OFFSET 0
+            );
+        END IF;
+    END LOOP;
 END
 $function$;
 
@@ -178,86 +184,102 @@ CREATE OR REPLACE FUNCTION hashindex.sync_landmarks()
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET row_security TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
 AS $function$
 DECLARE
-    hashindex_base oid := to_regclass('public.items');
-    -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._require_owner(hashindex_base, '{id,embedding}');
-    -- Values of other types, in a table of another owner, could run a cast of that owner.
-    hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
-        SELECT FROM unnest('{id,embedding}'::text[], '{bigint,public.vector}'::regtype[]) k(name, type)
-        WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
-    );
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_set text;
+    hashindex_id pg_catalog.int8;
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-    hashindex_touched pg_catalog.int8[];
+    hashindex_readable boolean;
+    hashindex_former boolean := TG_OP = 'DELETE';
 BEGIN
+    -- Most updates change none of these.
+    IF TG_OP = 'UPDATE' AND NOT record_image_ne(ROW(OLD.id, OLD.embedding), ROW(NEW.id, NEW.embedding)) THEN
+        RETURN NULL;
+    END IF;
+    hashindex_readable := (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') AND pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), current_user, 'USAGE');
     IF hashindex_strict THEN
-        PERFORM hashindex._refuse_altered(hashindex_base);
+        PERFORM hashindex._refuse_altered(TG_RELID);
     END IF;
     IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
         UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = 'landmarks';
-        IF TG_OP = 'TRUNCATE' OR NOT hashindex_alike THEN
+        IF TG_OP = 'TRUNCATE' OR EXISTS (
+            SELECT FROM unnest('{id,embedding}'::text[], '{bigint,public.vector}'::regtype[]) k(name, type)
+            WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
+        ) THEN
             DELETE FROM hashindex.landmarks_codes_GENERATION;
             RETURN NULL;
         END IF;
-    ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
-        IF (SELECT pg_typeof(n.id) <> 'bigint'::regtype FROM new_rows n LIMIT 1) THEN
+    ELSIF TG_OP = 'TRUNCATE' THEN
+        TRUNCATE hashindex.landmarks_codes_GENERATION;
+        RETURN NULL;
+    ELSIF TG_OP <> 'DELETE' THEN
+        IF pg_typeof(NEW.id) <> 'bigint'::regtype THEN
             -- A key or the tenant has another type now. What fits into the former one is written all the same.
+            PERFORM hashindex._require_owner(TG_RELID, '{id,embedding}', format('Run: pg-hashindex index repair %s', 'landmarks'));
             BEGIN
-                PERFORM n.id = n.id::text::bigint FROM new_rows n;
+                PERFORM NEW.id = NEW.id::text::bigint;
             EXCEPTION WHEN data_exception OR undefined_function THEN
                 RAISE EXCEPTION 'columns of % have other types than index "%" keeps: %', TG_RELID::regclass, 'landmarks', SQLERRM
                     USING ERRCODE = 'datatype_mismatch', HINT = format('Run: pg-hashindex index repair %s', 'landmarks');
             END;
         END IF;
     END IF;
-    IF TG_OP = 'TRUNCATE' THEN
-        TRUNCATE hashindex.landmarks_codes_GENERATION;
-        RETURN NULL;
-    ELSIF TG_OP = 'DELETE' THEN
-        hashindex_touched := ARRAY(SELECT o.id FROM old_rows o);
-    ELSIF TG_OP = 'INSERT' THEN
-        hashindex_touched := ARRAY(SELECT n.id FROM new_rows n);
-    ELSE
-        -- Most updates change neither key, vector nor tenant. Counting finds keys that came or went: a cascade puts the row
-        -- into both tables once more, under its new key.
-        hashindex_touched := ARRAY(
-            -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT coalesce(n.id, o.id) FROM old_rows o FULL JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
-            UNION
-            SELECT k.id FROM (
-                SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
-            ) k GROUP BY k.id HAVING sum(k.n) <> 0
-        );
-    END IF;
-    IF cardinality(hashindex_touched) = 0 THEN
-        RETURN NULL;
-    END IF;
-    IF hashindex_strict THEN
+    LOOP
+        IF hashindex_former THEN
+            hashindex_id := OLD.id;
+        ELSE
+            hashindex_id := NEW.id;
+        END IF;
+        IF hashindex_strict THEN
         IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'landmarks' AND x.generation = GENERATION) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
-        -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
-        -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, code) SELECT DISTINCT t.id, 0::bit(48) FROM unnest(hashindex_touched) t(id)
-        ON CONFLICT (id) DO UPDATE SET code = c.code;
-        -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
-        IF NOT hashindex_readable THEN
-        ELSIF EXISTS (
-            SELECT FROM ONLY public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1
-        ) THEN
-            RAISE EXCEPTION 'could not serialize access due to concurrent delete'
-                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+            -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
+            -- the serialization failure that callers of these isolation levels expect.
+            INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, code) VALUES (hashindex_id, 0::bit(48))
+            ON CONFLICT (id) DO UPDATE SET code = c.code;
+            -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
+            IF hashindex_readable AND (SELECT count(*) FROM ONLY public.items b WHERE b.id = hashindex_id) > 1 THEN
+                RAISE EXCEPTION 'could not serialize access due to concurrent delete'
+                    USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+            END IF;
         END IF;
-    END IF;
-    IF hashindex_readable THEN
-        PERFORM hashindex.refresh_landmarks(hashindex_touched);
-    ELSE
-        DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
-    END IF;
+        IF NOT hashindex_readable THEN
+            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = hashindex_id;
+        ELSIF hashindex_former AND NOT EXISTS (SELECT FROM ONLY public.items b WHERE b.id = hashindex_id) THEN
+            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = hashindex_id;
+        ELSE
+        -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
+        hashindex_set := set_config('hnsw.ef_search', '16', true);
+        INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code)
+        SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
+        FROM (
+            SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
+            FROM (
+                SELECT b.id AS id, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+                    ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+                FROM ONLY public.items b WHERE b.id = hashindex_id AND b.embedding IS NOT NULL OFFSET 0
+            ) raw OFFSET 0
+        ) r
+        ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
+        hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+        IF NOT FOUND THEN
+            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = hashindex_id AND NOT EXISTS (
+                SELECT FROM ONLY public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL OFFSET 0
+            );
+        END IF;
+        END IF;
+        -- An update that changes the key writes both.
+        EXIT WHEN hashindex_former OR TG_OP = 'INSERT' OR NEW.id = OLD.id;
+        hashindex_former := true;
+    END LOOP;
     RETURN NULL;
 END
 $function$;

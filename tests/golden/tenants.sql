@@ -92,31 +92,30 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_tenants(keys hashindex.tenants_key[
 AS $function$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-    -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
-    hashindex_set text := set_config('hnsw.ef_search', '16', true);
-    hashindex_gone hashindex.tenants_key;
+    hashindex_set text;
+    hashindex_id_1 pg_catalog.text; hashindex_id_2 pg_catalog.int8;
 BEGIN
-    -- A plan that was made while the tables were small stays in use, and must look up keys even so: OFFSET 0 leaves no other. Nor may a join
-    -- take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
-    FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
-        SELECT FROM ONLY public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
-    ) LOOP
-        DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
-    END LOOP;
-    INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, tenant)
-    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.tenant AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.tenant
-    FROM (
-        SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
+    FOR hashindex_id_1, hashindex_id_2 IN SELECT DISTINCT k.id_1, k.id_2 FROM unnest($1) k(id_1, id_2) LOOP
+        -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
+        hashindex_set := set_config('hnsw.ef_search', '16', true);
+        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, tenant)
+        SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.tenant AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.tenant
         FROM (
-            SELECT b.section AS id_1, b.id AS id_2, b.section AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
-                ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
-            FROM (SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (
-                SELECT b.section, b.id, b.embedding FROM ONLY public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
-            ) b WHERE b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
-        ) raw OFFSET 0
-    ) r
-    ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, tenant = excluded.tenant;
-    hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+            SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
+            FROM (
+                SELECT b.section AS id_1, b.id AS id_2, b.section AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+                    ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+                FROM ONLY public.posts b WHERE b.section = hashindex_id_1 AND b.id = hashindex_id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
+            ) raw OFFSET 0
+        ) r
+        ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, tenant = excluded.tenant;
+        hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+        IF NOT FOUND THEN
+            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2 AND NOT EXISTS (
+                SELECT FROM ONLY public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
+            );
+        END IF;
+    END LOOP;
 END
 $function$;
 
@@ -202,88 +201,102 @@ CREATE OR REPLACE FUNCTION hashindex.sync_tenants()
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET row_security TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
 AS $function$
 DECLARE
-    hashindex_base oid := to_regclass('public.posts');
-    -- Not if the table was renamed, and another has its name.
-    hashindex_readable boolean := (hashindex_base = TG_RELID) IS TRUE AND hashindex._require_owner(hashindex_base, '{section,id,embedding}');
-    -- Values of other types, in a table of another owner, could run a cast of that owner.
-    hashindex_alike boolean := hashindex_readable OR NOT EXISTS (
-        SELECT FROM unnest('{section,id,embedding}'::text[], '{text,bigint,public.halfvec}'::regtype[]) k(name, type)
-        WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
-    );
+    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_set text;
+    hashindex_id_1 pg_catalog.text; hashindex_id_2 pg_catalog.int8;
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-    hashindex_touched hashindex.tenants_key[];
+    hashindex_readable boolean;
+    hashindex_former boolean := TG_OP = 'DELETE';
 BEGIN
+    -- Most updates change none of these.
+    IF TG_OP = 'UPDATE' AND NOT record_image_ne(ROW(OLD.section, OLD.id, OLD.embedding), ROW(NEW.section, NEW.id, NEW.embedding)) THEN
+        RETURN NULL;
+    END IF;
+    hashindex_readable := (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'posts') AND pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), current_user, 'USAGE');
     IF hashindex_strict THEN
-        PERFORM hashindex._refuse_altered(hashindex_base);
+        PERFORM hashindex._refuse_altered(TG_RELID);
     END IF;
     IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
         UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = 'tenants';
-        IF TG_OP = 'TRUNCATE' OR NOT hashindex_alike THEN
+        IF TG_OP = 'TRUNCATE' OR EXISTS (
+            SELECT FROM unnest('{section,id,embedding}'::text[], '{text,bigint,public.halfvec}'::regtype[]) k(name, type)
+            WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
+        ) THEN
             DELETE FROM hashindex.tenants_codes_GENERATION;
             RETURN NULL;
         END IF;
-    ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
-        IF (SELECT pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.id) <> 'bigint'::regtype FROM new_rows n LIMIT 1) THEN
+    ELSIF TG_OP = 'TRUNCATE' THEN
+        TRUNCATE hashindex.tenants_codes_GENERATION;
+        RETURN NULL;
+    ELSIF TG_OP <> 'DELETE' THEN
+        IF pg_typeof(NEW.section) <> 'text'::regtype OR pg_typeof(NEW.id) <> 'bigint'::regtype THEN
             -- A key or the tenant has another type now. What fits into the former one is written all the same.
+            PERFORM hashindex._require_owner(TG_RELID, '{section,id,embedding}', format('Run: pg-hashindex index repair %s', 'tenants'));
             BEGIN
-                PERFORM n.section = n.section::text::text, n.id = n.id::text::bigint FROM new_rows n;
+                PERFORM NEW.section = NEW.section::text::text, NEW.id = NEW.id::text::bigint;
             EXCEPTION WHEN data_exception OR undefined_function THEN
                 RAISE EXCEPTION 'columns of % have other types than index "%" keeps: %', TG_RELID::regclass, 'tenants', SQLERRM
                     USING ERRCODE = 'datatype_mismatch', HINT = format('Run: pg-hashindex index repair %s', 'tenants');
             END;
         END IF;
     END IF;
-    IF TG_OP = 'TRUNCATE' THEN
-        TRUNCATE hashindex.tenants_codes_GENERATION;
-        RETURN NULL;
-    ELSIF TG_OP = 'DELETE' THEN
-        hashindex_touched := ARRAY(SELECT ROW(o.section, o.id)::hashindex.tenants_key FROM old_rows o);
-    ELSIF TG_OP = 'INSERT' THEN
-        hashindex_touched := ARRAY(SELECT ROW(n.section, n.id)::hashindex.tenants_key FROM new_rows n);
-    ELSE
-        -- Most updates change neither key, vector nor tenant. Counting finds keys that came or went: a cascade puts the row
-        -- into both tables once more, under its new key.
-        hashindex_touched := ARRAY(
-            -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT ROW(coalesce(n.section, o.section), coalesce(n.id, o.id))::hashindex.tenants_key FROM old_rows o FULL JOIN new_rows n ON n.section = o.section AND n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section))
-            UNION
-            SELECT k.id FROM (
-                SELECT ROW(n.section, n.id)::hashindex.tenants_key AS id, 1 AS n FROM new_rows n UNION ALL SELECT ROW(o.section, o.id)::hashindex.tenants_key, -1 FROM old_rows o
-            ) k GROUP BY k.id HAVING sum(k.n) <> 0
-        );
-    END IF;
-    IF cardinality(hashindex_touched) = 0 THEN
-        RETURN NULL;
-    END IF;
-    IF hashindex_strict THEN
+    LOOP
+        IF hashindex_former THEN
+            hashindex_id_1 := OLD.section; hashindex_id_2 := OLD.id;
+        ELSE
+            hashindex_id_1 := NEW.section; hashindex_id_2 := NEW.id;
+        END IF;
+        IF hashindex_strict THEN
         IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'tenants' AND x.generation = GENERATION) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'tenants'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
-        -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
-        -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, code) SELECT DISTINCT t.id_1, t.id_2, 0::bit(48) FROM unnest(hashindex_touched) t(id_1, id_2)
-        ON CONFLICT (id_1, id_2) DO UPDATE SET code = c.code;
-        -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
-        IF NOT hashindex_readable THEN
-        ELSIF EXISTS (
-            SELECT FROM (SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (
-                SELECT b.section, b.id, b.embedding FROM ONLY public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
-            ) b GROUP BY b.section, b.id HAVING count(*) > 1
-        ) THEN
-            RAISE EXCEPTION 'could not serialize access due to concurrent delete'
-                USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+            -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
+            -- the serialization failure that callers of these isolation levels expect.
+            INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, code) VALUES (hashindex_id_1, hashindex_id_2, 0::bit(48))
+            ON CONFLICT (id_1, id_2) DO UPDATE SET code = c.code;
+            -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
+            IF hashindex_readable AND (SELECT count(*) FROM ONLY public.posts b WHERE b.section = hashindex_id_1 AND b.id = hashindex_id_2) > 1 THEN
+                RAISE EXCEPTION 'could not serialize access due to concurrent delete'
+                    USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+            END IF;
         END IF;
-    END IF;
-    IF hashindex_readable THEN
-        PERFORM hashindex.refresh_tenants(hashindex_touched);
-    ELSE
-        DELETE FROM hashindex.tenants_codes_GENERATION c WHERE (c.id_1, c.id_2) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_touched) k);
-    END IF;
+        IF NOT hashindex_readable THEN
+            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2;
+        ELSIF hashindex_former AND NOT EXISTS (SELECT FROM ONLY public.posts b WHERE b.section = hashindex_id_1 AND b.id = hashindex_id_2) THEN
+            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2;
+        ELSE
+        -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
+        hashindex_set := set_config('hnsw.ef_search', '16', true);
+        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, tenant)
+        SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.tenant AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.tenant
+        FROM (
+            SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
+            FROM (
+                SELECT b.section AS id_1, b.id AS id_2, b.section AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+                    ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
+                FROM ONLY public.posts b WHERE b.section = hashindex_id_1 AND b.id = hashindex_id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
+            ) raw OFFSET 0
+        ) r
+        ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, tenant = excluded.tenant;
+        hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
+        IF NOT FOUND THEN
+            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2 AND NOT EXISTS (
+                SELECT FROM ONLY public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
+            );
+        END IF;
+        END IF;
+        -- An update that changes the key writes both.
+        EXIT WHEN hashindex_former OR TG_OP = 'INSERT' OR NEW.section = OLD.section AND NEW.id = OLD.id;
+        hashindex_former := true;
+    END LOOP;
     RETURN NULL;
 END
 $function$;

@@ -190,9 +190,11 @@ AWAY = "; ".join(f"DROP TRIGGER hashindex_i_{e} ON items" for e in ("insert", "u
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        (f"{AWAY}; ALTER TABLE items ALTER embedding TYPE vector(7) USING subvector(embedding, 1, 7)",
+        (f"{AWAY}; ALTER TABLE items ALTER embedding TYPE vector(7) "
+         "USING subvector(embedding, 1, 7)",
          "holds vectors of 7 dimensions, the model takes 8"),
-        (f"{AWAY}; ALTER TABLE items ALTER embedding TYPE sparsevec(8)", r"type \S*sparsevec, not vector"),
+        (f"{AWAY}; ALTER TABLE items ALTER embedding TYPE sparsevec(8)",
+         r"type \S*sparsevec, not vector"),
         ("ALTER TABLE items DROP CONSTRAINT items_pkey", '"id" of public.items is not a key'),
         ("CREATE TABLE child () INHERITS (items)", "has tables that inherit from it"),
     ],
