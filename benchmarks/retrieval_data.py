@@ -16,6 +16,7 @@ STEP = 0.35
 #: Rows of each data set.
 ROWS = {
     "packages": 59_000,
+    "pypi768": 29_500,
     "synthetic-300k": 300_000,
     "synthetic-1m": 1_000_000,
     "dims-512": 60_000,
@@ -85,9 +86,9 @@ def draw(
 ) -> DataSet:
     """Read or make a data set; every call gives the same one.
 
-    ``folder``: It holds packages.npz; data sets that `clustered` makes do not read it.
-    ``name``: One of `ROWS`. ``n_queries``: At most 1,000 for "packages". ``most``: Rows to take
-    instead of all.
+    ``folder``: It holds packages.npz and pypi768.npz; data sets that `clustered` makes read none.
+    ``name``: One of `ROWS`. ``n_queries``: At most 1,000 for "packages", 500 for "pypi768".
+    ``most``: Rows to take instead of all.
     """
     rng = np.random.default_rng(SEED)
     n = min(ROWS[name], most or ROWS[name])
@@ -96,8 +97,13 @@ def draw(
         made = clustered(n + n_queries + n_fresh, int(dimension), rng)
         rows, queries, fresh = np.split(made, [n, n + n_queries])
         return DataSet.of(name, rows, queries, fresh, rng)
-    with np.load(folder / "packages.npz") as archive:
+    real = "pypi768" if name == "pypi768" else "packages"
+    with np.load(folder / f"{real}.npz") as archive:
         X = archive["X"].astype(np.float32)
+    if name == "pypi768":
+        rows, held_back = X[: ROWS[name]], X[ROWS[name] :]
+        fresh = between(held_back, rows, n_fresh, rng)
+        return DataSet.of(name, rows[:n], held_back[:n_queries], fresh, rng)
     rows, held_back = X[:PACKAGES], X[PACKAGES:]
     if name == "packages":
         fresh = between(held_back, rows, n_fresh, rng)
