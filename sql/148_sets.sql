@@ -34,22 +34,32 @@ BEGIN
 END
 $$;
 
--- Rows of a table with its partitions, by the planner's estimate; counted where it was never analyzed, and where Citus keeps the rows.
+-- Rows of a table with its partitions by the planner's estimate; NULL where it was never analyzed.
+CREATE OR REPLACE FUNCTION hashindex._estimated_rows(base regclass) RETURNS double precision
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF hashindex._is_sharded(base) THEN
+        RETURN (hashindex._estimate('SELECT FROM ' || base)).matching;
+    END IF;
+    RETURN sum(c.reltuples) FROM pg_class c
+    WHERE c.relkind = 'r' AND (c.oid = base OR c.oid IN (SELECT t.relid FROM pg_partition_tree(base) t))
+    HAVING min(c.reltuples) > 0;
+END
+$$;
+
+-- The same, counted where there is no estimate.
 CREATE OR REPLACE FUNCTION hashindex._rows_of(base regclass) RETURNS double precision
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    rows double precision;
+    rows double precision := hashindex._estimated_rows(base);
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = base) THEN
         RETURN NULL;
-    ELSIF NOT hashindex._is_sharded(base) THEN
-        SELECT sum(c.reltuples) INTO rows FROM pg_class c
-        WHERE c.relkind = 'r' AND (c.oid = base OR c.oid IN (SELECT t.relid FROM pg_partition_tree(base) t))
-        HAVING min(c.reltuples) > 0;
-    END IF;
-    IF rows IS NULL THEN
+    ELSIF rows IS NULL OR hashindex._is_sharded(base) THEN
         EXECUTE format('SELECT count(*) FROM %s', base) INTO rows;
     END IF;
     RETURN rows;

@@ -22,6 +22,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
 SET enable_indexscan = on
+SET enable_seqscan = on
 AS $$
 DECLARE
     -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise each row's

@@ -312,10 +312,12 @@ BEGIN
         'tenant', i.tenant_column IS NOT NULL, 'tenant_literal', quote_literal(i.tenant_column), 'tenant_type', hashindex._tenant_type(i),
         'sharded', hashindex._is_sharded(base::regclass),
         'dimension', s.dimension, 'vector_type', hashindex._vector_type(base::regclass, s.column_name), 'operator', hashindex._distance_operator(i.metric),
-        'ranked_type', held.ranked_type, 'ranked_query', held.ranked_query, 'ranking', format('%s %s hashindex_ranked', held.expression, held.operator),
+        'ranked_type', held.ranked_type, 'ranked_query', held.ranked_query, 'ranking', concat_ws(' ', held.expression, held.operator),
         'n', s.candidates, 'effort', coalesce(s.effort::text, 'NULL'),
         'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, s.column_name, i.metric),
-        'is_comparable', replace(hashindex._is_comparable(i.metric, 'hashindex_query'), 'r.distance', 'c.distance')
+        'few', CASE WHEN s.relation IS NULL THEN quote_literal('Infinity') ELSE 'sqrt(400 * hashindex_rows)' END,
+        'is_comparable', replace(hashindex._is_comparable(i.metric, 'hashindex_query'), 'r.distance', 'c.distance'),
+        'is_comparable_to_parameter', replace(hashindex._is_comparable(i.metric, '$1'), 'r.distance', 'c.distance')
     ), format('index %s: nearest rows of %s', i.name, base));
 END
 $$;
