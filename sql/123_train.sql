@@ -57,10 +57,11 @@ RETURN ARRAY(
 -- How many columns of codes differ, a column and its opposite counting once, and those of one value not at all: the parities of the same 62
 -- random sets of rows are equal for equal columns, and for other ones hardly ever.
 CREATE OR REPLACE FUNCTION hashindex._distinct_bits(codes bit varying[]) RETURNS integer
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
-    SELECT count(DISTINCT b.mark)::integer
+BEGIN
+    RETURN count(DISTINCT b.mark)
     FROM (
         SELECT bit, sum(get_bit(s.parities, bit)::bigint << s.drawn) AS mark
         FROM (
@@ -69,14 +70,17 @@ AS $$
             WHERE hashint8extended(c.place, 0) >> drawn & 1 = 1 GROUP BY drawn
         ) s, generate_series(0, length(codes[1]) - 1) bit
         GROUP BY bit
-    ) b WHERE b.mark <> 0
+    ) b WHERE b.mark <> 0;
+END
 $$;
 
 -- The profile of a model by projections of its rows, as Profile.of of pg_hashindex/models/profiles.py makes it, and figures of their bits.
 CREATE OR REPLACE FUNCTION hashindex._profile_of(projections {ext}.vector[], cut_values real[], OUT profile jsonb, OUT bits jsonb)
-LANGUAGE sql STABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
+#variable_conflict use_column
+BEGIN
     WITH lines AS MATERIALIZED (
         SELECT p::real[] AS line FROM unnest(projections) p
     ), shape AS MATERIALIZED (
@@ -123,8 +127,9 @@ AS $$
             'least', round(min(ones)::numeric / cardinality(projections), 4), 'mean', round(avg(ones) / cardinality(projections), 4),
             'greatest', round(max(ones)::numeric / cardinality(projections), 4)
         )
-    )
-    FROM ones
+    ) INTO profile, bits
+    FROM ones;
+END
 $$;
 
 CREATE OR REPLACE FUNCTION hashindex.train(
