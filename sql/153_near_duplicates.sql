@@ -23,8 +23,14 @@ DECLARE
     kept text[] := hashindex._code_keys(i);
     done text;
 BEGIN
-    PERFORM hashindex._require_lists(i);
-    IF i.access <> 'lists' THEN
+    IF i.code_table IS NULL THEN
+        RAISE EXCEPTION 'index "%" is kept by pgvector, and near-duplicates are found by lists', i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format(
+                'Run: pg-hashindex index create %s --table %s --column %s --model %s --access lists', left(i.name, 34) || '_lists',
+                hashindex._shell_word(base), hashindex._shell_word(i.column_name),
+                coalesce((SELECT hashindex._shell_word(format('%s:%s', m.name, m.version)) FROM hashindex.model m WHERE m.id = (hashindex._used_set(i)).model_id), 'MODEL')
+            );
+    ELSIF i.access <> 'lists' THEN
         RAISE EXCEPTION 'index "%" has access path %; near-duplicates are found by lists', i.name, i.access
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Run: pg-hashindex index configure %s --access lists', i.name);

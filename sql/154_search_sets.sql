@@ -24,7 +24,9 @@ DECLARE
     path text;
     ranked text;
 BEGIN
-    IF filter IS NOT NULL THEN
+    IF i.tenant_column IS NOT NULL AND filter IS NULL AND NOT row_security_active(base) AND has_column_privilege(base, i.tenant_column, 'SELECT') THEN
+        PERFORM hashindex._refuse_all_tenants(i.name, i.tenant_column);
+    ELSIF filter IS NOT NULL THEN
         -- A filter is one condition, and not a part of a statement.
         PERFORM hashindex._estimate(format('SELECT FROM %s WHERE %s', base, filter), caller_path);
     END IF;

@@ -223,20 +223,25 @@ class Within(_Question):
     tenant: Any = _NOT_GIVEN
 
     def statement(self, row: IndexRow) -> _Query:
-        """Write the search: a call of the index's own function."""
-        row.require_lists("hashindex.candidates gives its rows in the order of codes")
+        """Write the search: a call of the index's own function, or of ``hashindex.within``."""
         vector = as_query(self.query, row.dimension)
         try:
             bits = operator.index(self.radius)
         except TypeError:
             raise InvalidInputError(f"radius must be an integer, got {self.radius!r}") from None
-        if not 0 <= bits <= row.n_bits:
+        # A set of vectors has no codes: SQL names the command that makes some.
+        if row.n_bits and not 0 <= bits <= row.n_bits:
             raise InvalidInputError(
                 f"radius is {bits}; it must be 0 to {row.n_bits}, the bits of a code"
             )
         params: list[Any] = [vector, bits]
         within = ""
-        if (tenant := _tenant_text(row, self.tenant)) is not None:
+        tenant = _tenant_text(row, self.tenant)
+        if row.set is not None:
+            key = row.key.shown_from_text(sql.Identifier("id"))
+            found = sql.SQL("SELECT {}, distance FROM hashindex.within($3, $1, $2, tenant => $4)")
+            return found.format(key), [*params, row.name, tenant]
+        if tenant is not None:
             params.append(tenant)
             within = f", tenant => $3::text::{row.tenant_type}"
         call = sql.SQL("hashindex.{}($1, $2{})").format(
@@ -427,7 +432,7 @@ class Searches(Generic[Hits, HybridHits]):
     def within(self, query: ArrayLike | Vector, radius: int, *, tenant: Any = _NOT_GIVEN) -> Hits:
         """Find every row whose code differs from the query's in no more than radius bits.
 
-        Compares all codes.
+        Compares all codes, which are in lists, or in a column that the index stores or was given.
 
         Parameters
         ----------
