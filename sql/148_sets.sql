@@ -195,16 +195,17 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._uses_relation(i hashindex.index, s hashindex.index_set) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
-SET enable_seqscan = off
 AS $$
 DECLARE
-    held record := hashindex._set_sql(i, s);
     plan jsonb;
+    before text[];
 BEGIN
     IF s.relation IS NULL THEN
         RETURN false;
     END IF;
+    before := hashindex._put_settings('{enable_seqscan}', '{off}');
     EXECUTE 'EXPLAIN (FORMAT JSON) ' || replace(replace(hashindex._set_statement(i, s, 10, 10), '$1', '(SELECT NULL)'), '$2', '(SELECT NULL)') INTO plan;
+    before := hashindex._put_settings('{enable_seqscan}', before);
     -- On Citus the plan is of a task.
     RETURN plan @? '$.** ? (@."Node Type" == "Index Scan" && exists(@."Order By"))';
 END

@@ -1,13 +1,14 @@
 -- Verbs on indexes that SQL runs in one transaction: create, swap, rollback, prune, configure, rename.
 
--- Has Citus use one connection to each node in this transaction: it makes functions there, and reads a table in shards.
+-- Has Citus use one connection to each node in this transaction, to this node too: it makes functions and indexes there, and reads a table in
+-- shards. It explains a statement by a connection in any case, and then refuses to mix the two.
 CREATE OR REPLACE FUNCTION hashindex._go_in_sequence(base regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     IF hashindex._is_sharded(base) THEN
-        PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
+        PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true), set_config('citus.enable_local_execution', 'off', true);
     END IF;
 END
 $$;
@@ -203,7 +204,16 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     made regclass := hashindex._oid_of(i.schema_name, s.relation);
+    bytes bigint;
 BEGIN
+    IF hashindex._is_sharded(hashindex._base_of(i)) THEN
+        -- The index of a shard has the number of the shard behind its name.
+        EXECUTE 'SELECT sum(r.result::bigint) FROM run_command_on_shards($1, $2) r' INTO bytes USING hashindex._base_of(i), format(
+            'SELECT coalesce(sum(coalesce((SELECT sum(pg_relation_size(t.relid)) FROM pg_partition_tree(x.indexrelid) t), pg_relation_size(x.indexrelid))), 0) FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid '
+            'WHERE x.indrelid = ''%%1$s''::regclass AND c.relname = %L || substring(''%%1$s'' FROM ''_[0-9]+"?$'')', s.relation
+        );
+        RETURN bytes;
+    END IF;
     RETURN coalesce((SELECT sum(pg_relation_size(t.relid)) FROM pg_partition_tree(made) t), pg_relation_size(made));
 END
 $$;
@@ -216,6 +226,7 @@ AS $$
 DECLARE
     measured record;
 BEGIN
+    PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
     SELECT x.* INTO STRICT s FROM hashindex.index_set x WHERE x.id = set_id FOR UPDATE;
     measured := hashindex._measure_set(i, s, goal);
     recall := measured.recall;
@@ -295,6 +306,7 @@ DECLARE
     measured record;
     s hashindex.index_set;
 BEGIN
+    PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
     measured := hashindex._measure_set(i, hashindex._set_of(i.name));
     former_recall := measured.recall;
     measured := hashindex._finish_set(i, set_id, least(1, greatest(coalesce(former_recall, 0.95 + tolerance) - tolerance, 0)));

@@ -27,8 +27,8 @@ BEGIN
         RETURN;
     END IF;
     faults := ARRAY(
-        SELECT format('%s has no column "%s"', base, c.name) FROM unnest(hashindex._read_columns(i)) c(name)
-        WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = c.name AND NOT a.attisdropped)
+        SELECT format('%s has no column "%s"', base, c.name) FROM unnest(hashindex._read_columns(i) || s.code_column) c(name)
+        WHERE c.name IS NOT NULL AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = c.name AND NOT a.attisdropped)
     );
     RETURN QUERY SELECT 'table', CASE WHEN faults = '{}' THEN 'ok' ELSE 'broken' END, cardinality(faults)::double precision,
         CASE WHEN faults = '{}' THEN 'table, column and key are there' ELSE array_to_string(faults, '; ') || ': searches fail' END, CASE WHEN faults <> '{}' THEN repair END;
@@ -130,10 +130,42 @@ BEGIN
         RAISE EXCEPTION 'table %.% of index "%" is gone', i.schema_name, i.table_name, i.name
             USING ERRCODE = 'undefined_table', HINT = format('Drop the index: pg-hashindex index drop %s', i.name);
     END IF;
+    IF s.code_column IS NOT NULL AND NOT EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = s.code_column AND NOT a.attisdropped
+    ) THEN
+        SELECT a.attname INTO moved FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+        WHERE x.indexrelid = hashindex._oid_of(i.schema_name, s.relation) AND x.indrelid = hashindex._base_of(i) AND a.atttypid = 'bit'::regtype;
+        IF moved.attname IS NULL THEN
+            RAISE EXCEPTION 'column "%" of codes of index "%" is gone', s.code_column, i.name
+                USING ERRCODE = 'undefined_column', HINT = format('Drop the index, and create it again: pg-hashindex index drop %s', i.name);
+        END IF;
+        UPDATE hashindex.index_set x SET code_column = moved.attname WHERE x.index_name = i.name AND x.code_column = s.code_column;
+        s := hashindex._set_of(i.name);
+        RETURN NEXT format('the column of codes is "%s" now', moved.attname);
+    END IF;
+    IF i.tenant_column IS NOT NULL AND NOT EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = i.tenant_column AND NOT a.attisdropped
+    ) THEN
+        -- A guess would show a tenant the rows of others.
+        RAISE EXCEPTION 'tenant column "%" of index "%" is gone', i.tenant_column, i.name
+            USING ERRCODE = 'undefined_column', HINT = format(
+                'If it was renamed, run: UPDATE hashindex.index SET tenant_column = %L WHERE name = %L; then: pg-hashindex index repair %s', 'NEW NAME', i.name, i.name);
+    END IF;
     IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = s.column_name AND NOT a.attisdropped) THEN
-        SELECT a.attname INTO moved FROM pg_depend d JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
-        WHERE d.classid = 'pg_class'::regclass AND d.objid = hashindex._oid_of(i.schema_name, s.relation) AND d.refobjid = hashindex._base_of(i)
-          AND a.atttypid IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype) LIMIT 1;
+        -- pgvector's index depends on it, or a column of codes that is made of it; a column of the user's is known as the only one.
+        SELECT a.attname, count(*) OVER () AS n INTO moved FROM pg_attribute a
+        WHERE a.attrelid = hashindex._base_of(i) AND NOT a.attisdropped AND a.atttypid IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype)
+          AND (s.code_column IS NOT NULL AND NOT s.stores OR EXISTS (
+              SELECT FROM pg_depend d LEFT JOIN pg_attrdef f ON f.oid = d.objid
+              WHERE d.refobjid = a.attrelid AND d.refobjsubid = a.attnum AND (
+                  d.classid = 'pg_class'::regclass AND d.objid = hashindex._oid_of(i.schema_name, s.relation)
+                  OR d.classid = 'pg_attrdef'::regclass AND f.adrelid = a.attrelid AND f.adnum = (
+                      SELECT c.attnum FROM pg_attribute c WHERE c.attrelid = a.attrelid AND c.attname = s.code_column)
+              )
+          ));
+        IF moved.n > 1 THEN
+            moved := NULL;
+        END IF;
         IF moved.attname IS NULL THEN
             RAISE EXCEPTION 'column "%" of index "%" is gone', s.column_name, i.name
                 USING ERRCODE = 'undefined_column', HINT = format('Drop the index: pg-hashindex index drop %s', i.name);

@@ -4,8 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from fixtures.citus import ROWS, TABLE, one
+from fixtures.citus import ROWS, TABLE, one, printed
 from pgvector import Vector
+
+from pg_hashindex.db.connection import connect
 
 pytestmark = pytest.mark.citus
 
@@ -94,3 +96,92 @@ def test_effort_reaches_the_nodes(session, table):
             assert one(session, "SELECT count(*) FROM hashindex.search_spread(%s)", query) == 10
     finally:
         session.execute("SELECT hashindex.drop_index('spread')")
+
+
+KEPT_BY_CITUS = {
+    "distributed": ("", "SELECT create_distributed_table('verbs', 'id')"),
+    "reference": ("", "SELECT create_reference_table('verbs')"),
+    "in parts": (
+        "PARTITION BY RANGE (part)",
+        "CREATE TABLE verbs_0 PARTITION OF verbs FOR VALUES FROM (0) TO (2);"
+        "CREATE TABLE verbs_2 PARTITION OF verbs FOR VALUES FROM (2) TO (3);"
+        "SELECT create_distributed_table('verbs', 'id')",
+    ),
+}
+
+
+@pytest.fixture(params=KEPT_BY_CITUS)
+def verbs(url, rows, request):
+    """A connection, and table verbs."""
+    divided, keep = KEPT_BY_CITUS[request.param]
+    with connect(url) as connection:
+        connection.execute("DROP TABLE IF EXISTS verbs, renamed CASCADE")
+        connection.execute(
+            "CREATE TABLE verbs (id bigint, part integer, embedding vector(8), "
+            f"PRIMARY KEY (id, part)) {divided}".encode()
+        )
+        for statement in keep.split(";"):
+            connection.execute(statement.encode())
+        with connection.cursor() as cursor, cursor.copy("COPY verbs FROM STDIN") as copy:
+            for number, row in enumerate(rows, start=1):
+                copy.write_row((number, number % 3, Vector(row)))
+        yield connection
+    with connect(url) as connection:
+        connection.execute(
+            "SELECT hashindex.drop_index(i.name) FROM hashindex.index i WHERE i.name ~ 'verbs'"
+        )
+        connection.execute("DROP TABLE IF EXISTS verbs, renamed CASCADE")
+        connection.execute("DELETE FROM hashindex.model WHERE name = 'verbs'")
+
+
+def test_verbs(verbs, url, rows):
+    """Every verb, and no search that is short or far off after it."""
+
+    def run(*arguments, name="verbs", code=0):
+        done, text = printed(url, *arguments)
+        assert done == code, text
+        for k in (5, 300, 2 * ROWS):
+            found = verbs.execute(
+                f"SELECT id FROM hashindex.search_{name}(%s, %s)".encode(), [Vector(rows[9]), k]
+            ).fetchall()
+            assert len(found) == min(k, ROWS)
+        return text
+
+    of_index = ("verbs", "--table", "verbs", "--column", "embedding", "--metric", "l2")
+    text = run("index", "create", *of_index)
+    assert "0.0 MB" not in text
+    candidates, effort = verbs.execute(
+        "SELECT candidates, effort FROM hashindex.index_set"
+    ).fetchone()
+    assert 1 <= effort <= candidates
+    assert "in order" in run("index", "check", "verbs", "--full")
+    run("tune", "verbs", "--recall", ".9", "--queries", "10", "--apply")
+    assert "unmeasured" not in run("index", "swap", "verbs", "--model", "none")
+    run("index", "rollback", "verbs")
+    run("index", "prune", "verbs")
+    # In one transaction.
+    swapped = verbs.execute(
+        "SELECT recall, in_use FROM hashindex.swap_index('verbs', access => 'ivfflat')"
+    ).fetchone()
+    assert swapped[0] > 0.8
+    assert swapped[1]
+    run("index", "prune", "verbs")
+    run("index", "swap", "verbs", "--store", "--force")
+    run("index", "prune", "verbs")
+    run("index", "rename", "verbs", "verbs_now", name="verbs_now")
+    relation = one(verbs, "SELECT relation FROM hashindex.index_set")
+    verbs.execute("ALTER TABLE verbs RENAME TO renamed")
+    assert printed(url, "index", "check", "verbs_now")[0] == 1
+    run("index", "repair", "verbs_now", name="verbs_now")
+    verbs.execute("ALTER TABLE renamed RENAME COLUMN embedding TO v")
+    run("index", "repair", "verbs_now", name="verbs_now")
+    verbs.execute(f'DROP INDEX "{relation}"'.encode())
+    assert "is gone" in run("index", "check", "verbs_now", name="verbs_now", code=1)
+    assert "again" in run("index", "repair", "verbs_now", name="verbs_now")
+    assert "in order" in run("index", "check", "verbs_now", name="verbs_now")
+    assert printed(url, "index", "drop", "verbs_now", "--yes")[0] == 0
+    left = verbs.execute(
+        "SELECT c.relname FROM pg_class c JOIN pg_am a ON a.oid = c.relam"
+        " WHERE a.amname IN ('hnsw', 'ivfflat')"
+    ).fetchall()
+    assert left == []
