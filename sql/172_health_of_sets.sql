@@ -26,10 +26,7 @@ BEGIN
         RETURN QUERY SELECT 'table', 'broken', NULL::double precision, format('table %I.%I is gone, or has another name: searches fail', i.schema_name, i.table_name), repair;
         RETURN;
     END IF;
-    faults := ARRAY(
-        SELECT format('%s has no column "%s"', base, c.name) FROM unnest(hashindex._read_columns(i) || s.code_column) c(name)
-        WHERE c.name IS NOT NULL AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = c.name AND NOT a.attisdropped)
-    );
+    faults := ARRAY(SELECT format('%s has no column "%s"', base, c.name) FROM unnest(hashindex._missing_columns(i, s)) c(name));
     RETURN QUERY SELECT 'table', CASE WHEN faults = '{}' THEN 'ok' ELSE 'broken' END, cardinality(faults)::double precision,
         CASE WHEN faults = '{}' THEN 'table, column and key are there' ELSE array_to_string(faults, '; ') || ': searches fail' END, CASE WHEN faults <> '{}' THEN repair END;
     IF faults <> '{}' THEN
@@ -94,6 +91,39 @@ BEGIN
             CASE other.state WHEN 'former' THEN format('return to it: pg-hashindex index rollback %s; or drop it: pg-hashindex index prune %s', i.name, i.name)
                 WHEN 'ready' THEN format('take it: pg-hashindex index swap %s --force; or drop it: pg-hashindex index prune %s', i.name, i.name)
                 ELSE 'pg-hashindex index prune ' || i.name END;
+    END IF;
+END
+$$;
+
+-- Columns that a set reads and its table no longer has.
+CREATE OR REPLACE FUNCTION hashindex._missing_columns(i hashindex.index, s hashindex.index_set) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT c.name FROM unnest(hashindex._read_columns(i) || s.code_column) c(name)
+        WHERE c.name IS NOT NULL AND NOT EXISTS (
+            SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = c.name AND NOT a.attisdropped
+        )
+    );
+END
+$$;
+
+-- Refuses a search of a set whose table or columns have other names now.
+CREATE OR REPLACE FUNCTION hashindex._refuse_renamed(i hashindex.index) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    missing text[] := hashindex._missing_columns(i, hashindex._set_of(i.name));
+    repair text := format('If it was renamed, run: pg-hashindex index repair %s', i.name);
+BEGIN
+    IF hashindex._base_of(i) IS NULL THEN
+        RAISE EXCEPTION 'table %.% of index "%" does not exist', quote_ident(i.schema_name), quote_ident(i.table_name), i.name USING ERRCODE = 'undefined_table', HINT = repair;
+    ELSIF missing <> '{}' THEN
+        RAISE EXCEPTION 'table %.% of index "%" has no column "%"', quote_ident(i.schema_name), quote_ident(i.table_name), i.name, missing[1]
+            USING ERRCODE = 'undefined_column', HINT = repair;
     END IF;
 END
 $$;

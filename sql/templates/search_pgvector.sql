@@ -144,5 +144,11 @@ BEGIN
     IF hashindex_found = 0 THEN
         RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_filter, hashindex_path) a;
     END IF;
+{if sharded}
+{else sharded}
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
+    RAISE;
+{end sharded}
 END
 $body$

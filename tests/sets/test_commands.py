@@ -122,6 +122,9 @@ def test_changes_are_named_and_repaired(connection, docs, on, change):  # noqa: 
         assert search(connection, docs[0]) == []
         return
     assert troubles(connection) == expected
+    if expected == {"table": "broken"}:
+        with pytest.raises(psycopg.Error, match="pg-hashindex index repair docs"):
+            search(connection, docs[0])
     if expected in ({}, {"index": "warning"}):
         assert len(search(connection, docs[0], 50)) == 50
     assert on("index", "check", "docs", code=1 if expected else 0).output
@@ -129,6 +132,38 @@ def test_changes_are_named_and_repaired(connection, docs, on, change):  # noqa: 
     assert troubles(connection) == {}
     index = HashIndex.open(connection, "docs")
     assert [hit.id for hit in index.search(docs[7], 1)] == [8]
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_renamed_columns_beside_codes(connection, docs, on, store):  # noqa: F811
+    """The column of codes, where it is the user's, and the vectors."""
+    if store:
+        HashIndex.create(connection, "docs", **TABLE, store=True)
+    else:
+        on("model", "train", "codes", "--table", "docs", "--column", "embedding")
+        connection.execute("ALTER TABLE docs ADD COLUMN c bit(96)")
+        on("model", "encode", "codes", "--table", "docs", "--column", "embedding", "--into", "c")
+        connection.execute("VACUUM docs")
+        HashIndex.create(connection, "docs", **TABLE, model="codes", code_column="c")
+    codes, _ = connection.execute("SELECT code_column, id FROM hashindex.index_set").fetchone()
+    connection.execute(f"ALTER TABLE docs RENAME {codes} TO other".encode())
+    connection.execute("ALTER TABLE docs RENAME embedding TO v")
+    assert troubles(connection) == {"table": "broken"}
+    on("index", "repair", "docs")
+    assert troubles(connection) == {}
+    assert search(connection, docs[7], 1)[0][0] == 8
+
+
+def test_a_renamed_tenant_is_not_guessed(connection, docs, on):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE, tenant="account")
+    connection.execute("ALTER TABLE docs RENAME account TO customer")
+    assert troubles(connection) == {"table": "broken"}
+    assert 'tenant column "account"' in on("index", "repair", "docs", code=3).output
+    connection.execute("UPDATE hashindex.index SET tenant_column = 'customer' WHERE name = 'docs'")
+    on("index", "repair", "docs")
+    assert troubles(connection) == {}
+    found = search(connection, docs[7], 3, tenant=8)
+    assert len(found) == 3
 
 
 def test_an_index_of_the_users_that_is_dropped(connection, docs, on):  # noqa: F811
