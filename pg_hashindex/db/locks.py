@@ -167,10 +167,15 @@ def tries(patience: float | None = None) -> Iterator[bool]:
 
 
 def _in_use(connection: Connection, table: str, patience: float, error: psycopg.Error) -> str:
-    with connection.transaction():
-        (found,) = one_row(connection, _HOLDERS, [table])
-    holders = "" if found is None else f" (processes {found} hold locks on it)"
     return (
         f"{table} has been in use for {patience:g} s: {error.diag.message_primary}; "
-        f"run the command again when the transactions that use it have ended{holders}"
+        f"run the command again when the transactions that use it have ended"
+        f"{holders_of(connection, table)}"
     )
+
+
+def holders_of(connection: Connection, table: str) -> str:
+    """Name the processes and prepared transactions that hold locks on a table, in brackets."""
+    with connection.transaction():
+        (found,) = one_row(connection, _HOLDERS, [table])
+    return "" if found is None else f" ({found})"

@@ -25,8 +25,10 @@ from ..errors import (
 )
 
 _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
+# Messages are in the language of the server: SQLSTATEs say what is wrong, and a pattern looks for
+# names alone.
 # A function that an index has of its own.
-_OF_INDEX = re.compile(r"function hashindex\.(search|candidates|within)_")
+_OF_INDEX = re.compile(r"\bhashindex\.\"?(search|candidates|within)_")
 
 
 def warning_of(notice: psycopg.errors.Diagnostic) -> str | None:
@@ -51,8 +53,8 @@ class Named(Protocol):
     def qualified_table(self) -> str:
         """The searched table as SQL writes it."""
 
-    def has_part(self, message: str) -> bool:
-        """Return whether what does not exist, by PostgreSQL's message, is a part of it."""
+    def has_part(self, state: str, message: str) -> bool:
+        """Return whether what does not exist, by an error of PostgreSQL, is a part of it."""
 
 
 @contextlib.contextmanager
@@ -98,12 +100,12 @@ _OUR_COLUMN = re.compile(r"\b[im]\.\w")
 
 # Functions of one index in an error's context; functions of the schema take other arguments.
 _OWN_FUNCTION = re.compile(
-    r"""PL/pgSQL function hashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
+    r"""\bhashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
 )
 
 
 # Tables of an index, which a swap and a build replace.
-_CODES = re.compile(r'relation "hashindex\..+_(codes|landmarks)(_\d+)?" does not exist')
+_CODES = re.compile(r"\bhashindex\..+_(codes|landmarks)(_\d+)?\b")
 
 
 def _index_of(index: Named | None, context: str) -> str | None:
@@ -120,13 +122,35 @@ def _is_of_schema(state: str, message: str, context: str) -> bool:
     if state == "42703":
         # Functions run the filters of callers, whose tables may have our aliases as names.
         return not context and _OUR_COLUMN.search(message) is not None
-    words = message.replace('"', " ").split()
-    missing = any(word == "hashindex" or word.startswith("hashindex.") for word in words)
+    missing = _SCHEMA.search(message) is not None
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
-# A function of the schema names a type of pgvector that does not exist.
-_MOVED = re.compile(r'type "\S+\.(vector|halfvec)" does not exist|schema ".+" does not exist')
+# The schema hashindex, or something in it.
+_SCHEMA = re.compile(r"(?<![\w-])hashindex(?![\w-])")
+
+# A type of pgvector, with its schema.
+_TYPE = re.compile(r"\S\.(vector|halfvec)\b")
+
+
+def _has_moved(state: str, message: str, context: str) -> bool:
+    """Return whether a function names a type of pgvector, or its schema, that does not exist."""
+    return bool(context) and (
+        state == "3F000" or (state == "42704" and bool(_TYPE.search(message)))
+    )
+
+
+# Limits of the server by the states of their errors. A person may cancel a statement too.
+_LIMITS = {
+    "25P03": "idle_in_transaction_session_timeout",
+    "25P04": "transaction_timeout",
+    "55P03": "lock_timeout",
+    "57014": "statement_timeout",
+    "57P05": "idle_session_timeout",
+}
+
+# Functions of PostgreSQL that refuse the name of another database's object.
+_READ_NAMES = {"RangeVarGetRelidExtended", "DeconstructQualifiedName", "makeRangeVarFromNameList"}
 
 
 def _translate(
@@ -146,16 +170,12 @@ def _translate(
         # pgvector's message has the dimensions, but not the column.
         advice = "" if name is None else f"; see pg-hashindex index check {shlex.quote(name)}"
         return InvalidInputError(message + advice)
-    if (
-        state in {"42704", "3F000"}
-        and _MOVED.fullmatch(diagnosis.message_primary or "")
-        and " function " in (diagnosis.context or "")
-    ):
+    if _has_moved(state, diagnosis.message_primary or "", diagnosis.context or ""):
         return MissingSchemaError(
             f"pgvector is no longer in the schema that it was in: {message}. {_INSTALL_SCHEMA}"
         )
     if state in {"42P01", "42703", "42883", "3F000"}:
-        has_part = index is not None and index.has_part(diagnosis.message_primary or "")
+        has_part = index is not None and index.has_part(state, diagnosis.message_primary or "")
         name = _index_of(index if has_part else None, diagnosis.context or "")
         if name is not None:
             replaced = _CODES.search(diagnosis.message_primary or "")
@@ -167,7 +187,7 @@ def _translate(
                 f"pg-hashindex index check {shlex.quote(name)}, which says what to do"
             )
     missing = diagnosis.message_primary or ""
-    if (state == "42883" and _OF_INDEX.match(missing)) or (
+    if (state == "42883" and _OF_INDEX.search(missing)) or (
         state == "42P01" and _CODES.search(missing)
     ):
         return DatabaseStateError(
@@ -181,19 +201,20 @@ def _translate(
     if state in {"42P01", "3F000"}:
         return InvalidInputError(f"{message}; check the name and the schema it is in")
     if state == "42501":
-        remedy = "connect as the owner, or have it GRANT the right"
-        if message.startswith("must be owner"):
-            # No right does; and indexes are changed by the administrator.
-            remedy = "connect as a member of its owner and of the administrator of schema hashindex"
+        remedy = (
+            "have the right granted, or connect as a member of its owner and of the administrator "
+            "of schema hashindex"
+        )
         return MissingRightsError(message if diagnosis.message_hint else f"{message}; {remedy}")
     if state == "25006":
         return DatabaseStateError(
             f"{message}; the server is a standby, or default_transaction_read_only is on: connect "
             "to the primary server, or as a role that may write"
         )
-    if state == "55P03" or (state == "57014" and "timeout" in message):
-        # PostgreSQL's message is like "canceling statement due to statement timeout".
-        limit = message.rpartition("due to ")[2].replace(" ", "_")
+    if state == "55P03" and diagnosis.message_hint:
+        # Ours, of work that others do.
+        return InUseError(message)
+    if limit := _LIMITS.get(state):
         table = table if index is None else index.qualified_table
         return DatabaseStateError(
             f"{message}{'' if table is None else f' while accessing {table}'}; run the command "
@@ -205,7 +226,7 @@ def _translate(
             "this connection the session of another; connect to the server itself, or in Python "
             "set prepare_threshold = None on the connection"
         )
-    if state == "0A000" and message.startswith("cross-database references"):
+    if state == "0A000" and diagnosis.source_function in _READ_NAMES:
         return InvalidInputError(message)
     if state in _COMMON:
         return _COMMON[state](message)
@@ -216,5 +237,5 @@ def _translate(
     if state in {"57P01", "57P02", "57P03"} or (
         isinstance(error, psycopg.OperationalError) and state[:2] in {"", "08"}
     ):
-        return ConnectionFailedError(f"the connection failed: {message}")
+        return ConnectionFailedError(f"the connection failed: {message}; run the command again")
     return DatabaseStateError(message)

@@ -2,6 +2,7 @@
 
 import warnings
 
+from ..db.locks import holders_of
 from ..db.statements import execute, one_row
 from ..db.work import Work
 from ..errors import BuildWarning, DatabaseStateError, InUseError
@@ -57,7 +58,7 @@ def give_up_rebalance(index: IndexRow) -> bool:
     return bool(index.change(given_up, [index.name]))
 
 
-def drop_unused(index: IndexRow, patience: float = _FEW_SECONDS) -> None:
+def drop_unused(index: IndexRow, patience: float | None = _FEW_SECONDS) -> None:
     """Drop tables that an index no longer uses; warn of those that others still read."""
     # Only the administrator may drop them; any role that encodes comes here.
     unused = (
@@ -66,9 +67,10 @@ def drop_unused(index: IndexRow, patience: float = _FEW_SECONDS) -> None:
     )
     try:
         index.change(unused, [index.name], patience=patience)
-    except InUseError as error:
+    except InUseError:
         warnings.warn(
-            f"tables that index {index.name!r} no longer uses are still there: {error}; "
+            f"tables that index {index.name!r} no longer uses are still read"
+            f"{holders_of(index.connection, index.qualified_table)}, and stay until "
             f"pg-hashindex index encode {index.swap_of or index.name} drops them",
             BuildWarning,
             stacklevel=2,

@@ -288,19 +288,18 @@ class IndexRow:
         """The index's own search function as SQL writes it."""
         return sql.Identifier("hashindex", f"search_{self.name}").as_string(self.connection)
 
-    def has_part(self, message: str) -> bool:
-        """Return whether what does not exist, by PostgreSQL's message, is a part of the index."""
-        kind, _, rest = message.removesuffix(" does not exist").partition(" ")
-        name = rest.partition(" of relation ")[0].strip('"')
-        if kind == "column":
+    def has_part(self, state: str, message: str) -> bool:
+        """Return whether what does not exist, by an error of PostgreSQL, is a part of the index."""
+        if state == "42883":
+            verbs = ("search", "candidates", "within")
+            return any(_is_named(f"{verb}_{self.name}", message) for verb in verbs)
+        if state == "42703":
             columns = (self.column_name, *self.key_columns, "code")
-            return any(name == column or rest.endswith(f".{column}") for column in columns)
-        if kind == "function":
-            return any(f"{verb}_{self.name}" in rest for verb in ("search", "candidates", "within"))
-        return name.startswith(f"hashindex.{self.storage}_") or name in (
-            self.schema_name,
-            f"{self.schema_name}.{self.table_name}",
-        )
+            return any(_is_named(name, message) for name in columns)
+        if state == "3F000":
+            return _is_named(self.schema_name, message)
+        table = f"{self.schema_name}.{self.table_name}"
+        return f"hashindex.{self.storage}_" in message or _is_named(table, message)
 
     @cached_property
     def loaded_model(self) -> Model:
@@ -452,6 +451,11 @@ class IndexRow:
         with translated_errors(self), self.connection.transaction():
             row = execute(self.connection, _LANDMARKS, [self.name]).fetchone()
         return None if row is None or row[0] is None else sql.Identifier("hashindex", row[0])
+
+
+def _is_named(name: str, message: str) -> bool:
+    """Return whether a message of the server, in any language, has a name."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) is not None
 
 
 def drop_index(row: IndexRow, *, patience: float | None = None) -> None:

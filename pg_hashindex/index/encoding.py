@@ -28,6 +28,7 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import sql
 
 from ..db.batches import RowBatch, read_batch, rows_of_batch
+from ..db.locks import holders_of
 from ..db.progress import Progress, is_shown
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
@@ -222,7 +223,7 @@ class _Encoder:
         return DatabaseStateError(
             f"row {row} of {self.index.qualified_table} has been locked by another transaction for "
             f"{_PATIENCE:.0f} s; {written} codes were written, run the encoding again when it has "
-            "ended"
+            f"ended{holders_of(self.connection, self.index.qualified_table)}"
         )
 
     def _pass(self, start: str) -> Iterator[_Progress]:

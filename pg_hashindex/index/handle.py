@@ -389,7 +389,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             values = [self.name, Jsonb(given)]
             row.change(configured, values, patience=patience)
             # This transaction is its own, since it waits for running searches.
-            drop_unused(row)
+            drop_unused(row, patience)
         return self
 
     def rebalance(

@@ -15,9 +15,17 @@ SET pid = excluded.pid, lock = excluded.lock, role = excluded.role, phase = NULL
     phase_started_at = excluded.phase_started_at
 
 -- name: holders
--- The other processes that have locked a table. $1: the table.
-SELECT string_agg(DISTINCT l.pid::text, ', ') FROM pg_catalog.pg_locks l
+-- Who else has locked a table: processes and prepared transactions. $1: the table.
+SELECT nullif(concat_ws('; ',
+    'processes ' || string_agg(DISTINCT l.pid::text, ', ') || ' hold locks on it',
+    'prepared transactions ' || string_agg(DISTINCT pg_catalog.quote_literal(x.gid), ', ')
+        || ' hold locks on it, until COMMIT PREPARED or ROLLBACK PREPARED'), '')
+FROM pg_catalog.pg_locks l
+-- The lock on its own number tells which one it is.
+LEFT JOIN pg_catalog.pg_locks t ON l.pid IS NULL AND t.pid IS NULL
+    AND t.locktype = 'transactionid' AND t.virtualtransaction = l.virtualtransaction
+LEFT JOIN pg_catalog.pg_prepared_xacts x ON x.transaction = t.transactionid
 WHERE l.relation = pg_catalog.to_regclass($1)::oid AND l.granted
   AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
                     WHERE d.datname = pg_catalog.current_database())
-  AND l.pid <> pg_catalog.pg_backend_pid()
+  AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
