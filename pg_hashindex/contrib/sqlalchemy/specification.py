@@ -146,7 +146,9 @@ class IndexSpec:
             return [Drop(found), Create(self)]
         swapped = [key for key in set_options if key in changed]
         if not swapped:
-            existing = {key: was[key] for key in changed if key in was}
+            # Without an effort of its own, a set has as much as candidates.
+            before = {"effort": was.get("candidates"), **was}
+            existing = {key: before[key] for key in changed if before.get(key) is not None}
             return [Configure(changed, existing)] if changed else []
         if "model" in swapped:
             # A column of codes is of its model.
