@@ -541,3 +541,60 @@ def test_a_database_that_an_app_is_not_migrated_in():
                 change("shop", editor, None, None)
         with pytest.raises(InvalidInputError, match="needs PostgreSQL"):
             operation.database_forwards("shop", editor, None, None)
+
+
+def test_a_set_of_pgvector(shop, connection, vectors, caplog):
+    """It is complete at once, is swapped in both directions, and goes with its table."""
+
+    def sets():
+        return connection.execute(
+            "SELECT s.state, coalesce(m.name || ':' || m.version, 'none'), s.access, s.stores, "
+            "s.candidates FROM hashindex.index_set s "
+            "LEFT JOIN hashindex.model m ON m.id = s.model_id WHERE s.state = 'used'"
+        ).fetchall()
+
+    def declare(message, metric="l2", **options):
+        index = HashIndex(fields=["embedding"], name="near_idx", metric=metric, **options)
+        shop.declare(*Item._meta.indexes[:1], index)
+        text = shop.makemigrations(message)
+        shop.migrate()
+        found = Item.objects.nearest("embedding", vectors[3], 5, candidates=ROWS, index="near_idx")
+        if metric == "l2":
+            assert [item.pk for item in found] == exact(vectors, vectors[3], lambda i: True, 5)
+        return text
+
+    assert "(fields=['embedding'], metric='l2', name='near_idx')" in declare("vectors")
+    assert sets()[0][1:4] == ("none", "hnsw", False)
+    declare("codes", model="lsh", candidates=90, access="hnsw", store=False)
+    assert sets() == [("used", "lsh:1", "hnsw", False, 90)]
+    sql = shop.run("sqlmigrate", "shop", "0003")
+    assert "_declare_swap(" in sql
+    assert "create_index" not in sql
+    declare("stored", model="lsh", candidates=90, access="ivfflat", store=True)
+    assert sets() == [("used", "lsh:1", "ivfflat", True, 90)]
+    declare("settings", model="lsh", candidates=80, access="ivfflat", store=True)
+    assert sets() == [("used", "lsh:1", "ivfflat", True, 80)]
+    for to, state in (
+        ("0004", ("used", "lsh:1", "ivfflat", True, 90)),
+        ("0003", ("used", "lsh:1", "hnsw", False, 90)),
+        ("0005", ("used", "lsh:1", "ivfflat", True, 80)),
+    ):
+        shop.migrate(to)
+        assert sets() == [state]
+    # Another metric is another index.
+    declare("metric", model="none", metric="cosine")
+    row = connection.execute("SELECT metric FROM hashindex.index WHERE name = 'near_idx'")
+    assert row.fetchone() == ("cosine",)
+    assert caplog.text == ""
+    shop.migrate("zero")
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
+    shop.migrate()
+    assert sets()[0][1] == "none"
+    # Lists are another index.
+    shop.declare(
+        *Item._meta.indexes[:1],
+        HashIndex(fields=["embedding"], model="lsh", access="scan", name="near_idx"),
+    )
+    shop.makemigrations("lists")
+    with pytest.raises(django.db.Error, match="cannot be swapped to lists"):
+        shop.migrate()

@@ -214,6 +214,24 @@ def test_a_column_of_codes_belongs_to_its_set(project, connection, docs):  # noq
     assert connection.execute(codes).fetchone() == ("code",)
 
 
+def test_a_generated_column_of_another_model_is_named(project, connection, docs):  # noqa: F811
+    connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding')")
+    connection.execute("SELECT hashindex.create_functions('texts')")
+    connection.execute(
+        "ALTER TABLE docs "
+        "ADD code bit(96) GENERATED ALWAYS AS (hashindex.code_texts(embedding)) STORED"
+    )
+
+    def declare(function):
+        computed = sa.Computed(f"hashindex.{function}(embedding)", persisted=True)
+        project.declares(table(sa.Column("code", BIT(96), computed)))
+        project.check()
+
+    declare("code_texts")
+    with pytest.warns(UserWarning, match="column code of docs keeps the codes of .*code_texts,"):
+        declare("code_texts_2")
+
+
 def test_an_index_without_a_model_has_the_vectors_of_a_small_table(connection, url):
     with create_engine(url).begin() as transaction:
         metadata = table(candidates=33)

@@ -2,11 +2,13 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
+from alembic import util
 from alembic.autogenerate import comparators
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, ops
@@ -111,6 +113,36 @@ def _held(context: AutogenContext) -> set[tuple[str | None, str, str]]:
             {_place(row["schema"], "", default_schema)[0]} | ({None} if row["visible"] else set())
         )
     }
+
+
+# A function of a model's codes in an expression.
+_CODE_OF = re.compile(r'hashindex"?\.("[^"]+"|\w+)')
+
+
+@comparators.dispatch_for("column")
+def _warn_of_another_code(
+    context: AutogenContext,
+    operation: ops.AlterColumnOp,
+    schema: str | None,
+    table: str,
+    column: Any,
+    found: sa.Column[Any],
+    declared: sa.Column[Any],
+) -> None:
+    """Name a generated column that keeps the codes of another model than the declared one."""
+    computed = [one.server_default for one in (found, declared)]
+    texts = [str(one.sqltext) for one in computed if isinstance(one, sa.Computed)]
+    was, now = (
+        [name.strip('"') for name in _CODE_OF.findall(text)] for text in (*texts, "", "")[:2]
+    )
+    if was and now and was != now:
+        # As alembic warns of other generated columns.
+        util.warn(
+            f"column {column} of {table} keeps the codes of hashindex.{was[0]}, and is declared "
+            f"with hashindex.{now[0]}: from PostgreSQL 17 on, write into the revision ALTER TABLE "
+            "... SET EXPRESSION; or declare HashIndex(..., store=True), whose column changes with "
+            "the model"
+        )
 
 
 @comparators.dispatch_for("schema", priority=DispatchPriority.LAST)
