@@ -31,7 +31,9 @@ BY_TABLE = {
     "create_index": lambda c: create_index(c, "stolen", table=TABLE),
     "declared": lambda c: c.execute(
         create_statement(
-            IndexSpec.declared("stolen", "docs", "embedding", "lsh", schema="mallory")
+            IndexSpec.declared(
+                "stolen", "docs", "embedding", "lsh", access="scan", schema="mallory"
+            )
         ).encode()
     ),
     "train in SQL": lambda c: c.execute(

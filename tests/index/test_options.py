@@ -14,8 +14,9 @@ from pgvector.sqlalchemy import VECTOR
 
 from pg_hashindex import operations
 from pg_hashindex.contrib.alembic import ConfigureHashIndexOp, CreateHashIndexOp
-from pg_hashindex.contrib.alembic.comparing import _changed, existing_indexes
+from pg_hashindex.contrib.alembic.comparing import existing_indexes
 from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
+from pg_hashindex.contrib.sqlalchemy.specification import Swap
 from pg_hashindex.db.connection import create_engine
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
@@ -24,7 +25,6 @@ from pg_hashindex.index.options import (
     IndexOptions,
     Option,
     declared_options,
-    options_changed_by,
 )
 
 pytestmark = pytest.mark.newest
@@ -85,7 +85,7 @@ def test_a_new_option_is_taken_everywhere(with_note, url):
         found = existing_indexes(other, "public")["second"]
     assert found.spec.options["note"] == "d"
     changed = replace(declared.spec(), options={"note": "e"})
-    assert _changed(changed, found, options_changed_by("configure")) == {"note": "e"}
+    assert changed.changes_from(found.spec) == [Swap({"note": "e"}, {"note": "d"})]
     with_note.execute(ConfigureHashIndexOp("second", {"candidates": 9})._statement().encode())
     assert HashIndex.open(with_note, "second").options["note"] == "d"
 

@@ -33,11 +33,11 @@ from ...operations import swaps
 from ..sqlalchemy import statements
 from ..sqlalchemy.specification import (
     LISTS,
-    SETTINGS,
-    SWAPPED,
     IndexSpec,
     PlacedOptions,
     check_model,
+    of_searches,
+    of_sets,
 )
 
 _log = logging.getLogger("alembic.pg_hashindex")
@@ -156,9 +156,9 @@ class SwapHashIndexOp(_EncodingOp):
         self.name = name
         self.options = _set_options(name, options)
         self.existing = _set_options(name, existing or {})
-        if not {"model", *SWAPPED} & {*self.options}:
+        if not {"model", *of_sets()} & {*self.options}:
             raise InvalidInputError(
-                f"index {name!r} is swapped by model, {', '.join(SWAPPED)}; got none of them"
+                f"index {name!r} is swapped by model, {', '.join(of_sets())}; got none of them"
             )
 
     def _statement(self) -> str:
@@ -185,7 +185,7 @@ class SwapHashIndexOp(_EncodingOp):
         """Return the operation that restores the set."""
         known = {*self.existing} | ({"code_column"} if "store" in self.existing else set())
         for name in self.options:
-            if name not in (*known, *SETTINGS, "reveal_anchors"):
+            if name not in (*known, *of_searches(), "reveal_anchors"):
                 raise _irreversible("swap_hash_index", self.name, name)
         return SwapHashIndexOp(self.name, self.existing, self.options)
 
@@ -196,11 +196,11 @@ class ConfigureHashIndexOp(_IndexOp):
     def __init__(
         self, name: str, settings: dict[str, Any], existing: dict[str, Any] | None = None
     ) -> None:
-        self.name, self.settings = name, checked_options(name, settings, to=SETTINGS)
-        self.existing = checked_options(name, existing or {}, to=SETTINGS)
+        self.name, self.settings = name, checked_options(name, settings, to=of_searches())
+        self.existing = checked_options(name, existing or {}, to=of_searches())
         if not self.settings:
             raise InvalidInputError(
-                f"index {name!r} is changed by {', '.join(SETTINGS)}; got none of them"
+                f"index {name!r} is changed by {', '.join(of_searches())}; got none of them"
             )
 
     def _statement(self) -> str:
@@ -222,7 +222,7 @@ def _set_options(index: str, options: dict[str, Any]) -> dict[str, Any]:
     given = {**options}
     model = given.pop("model", None)
     check_model(index, model)
-    checked = checked_options(index, given, to=[*SWAPPED, *SETTINGS])
+    checked = checked_options(index, given, to=[*of_sets(), *of_searches()])
     return ({} if model is None else {"model": model}) | checked
 
 

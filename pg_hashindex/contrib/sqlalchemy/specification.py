@@ -21,9 +21,6 @@ _REFERENCE = re.compile(r"[^:\x01-\x1f]{1,63}(:[1-9][0-9]{0,8})?")
 
 #: The access of an index that pg_hashindex keeps, not pgvector.
 LISTS = ("lists", "scan")
-#: The options of an index's set, and the defaults of its searches.
-SWAPPED = options_changed_by("swap")
-SETTINGS = [name for name in options_changed_by("configure") if name not in SWAPPED]
 
 
 class DeclaredOptions(IndexOptions, total=False):
@@ -132,10 +129,10 @@ class IndexSpec:
         changed.pop("reveal_anchors", None)
         if found.model is not None and self.model == found.model.partition(":")[0]:
             changed.pop("model", None)
-        set_options = ["model", *SWAPPED]
+        set_options, settings = ["model", *of_sets()], of_searches()
         if (
             (self.schema, self.table, self.column) != (found.schema, found.table, found.column)
-            or any(key not in (*set_options, *SETTINGS) for key in changed)
+            or any(key not in (*set_options, *settings) for key in changed)
             or ("tenant" in was and "tenant" not in stated)
             # No set of pgvector takes the place of lists, nor lists that of a set.
             or (
@@ -153,7 +150,7 @@ class IndexSpec:
         if "model" in swapped:
             # A column of codes is of its model.
             swapped += ["code_column", "reveal_anchors"]
-        kept = [key for key in (*set_options, *SETTINGS) if key in (*swapped, *SETTINGS)]
+        kept = [key for key in (*set_options, *settings) if key in (*swapped, *settings)]
         options = {key: stated[key] for key in kept if key in stated}
         existing = {key: was[key] for key in options if was.get(key) is not None}
         if {"store", "code_column"} & {*options}:
@@ -179,6 +176,16 @@ class IndexSpec:
     def qualified_table(self) -> str:
         """The table as SQL writes it."""
         return qualified(self.schema, self.table)
+
+
+def of_sets() -> list[str]:
+    """Return the options that another set changes."""
+    return options_changed_by("swap")
+
+
+def of_searches() -> list[str]:
+    """Return the options that change without another set."""
+    return [name for name in options_changed_by("configure") if name not in of_sets()]
 
 
 def check_model(index: str, model: object) -> None:
