@@ -139,9 +139,8 @@ def _warn_of_another_code(
         # As alembic warns of other generated columns.
         util.warn(
             f"column {column} of {table} keeps the codes of hashindex.{was[0]}, and is declared "
-            f"with hashindex.{now[0]}: from PostgreSQL 17 on, write into the revision ALTER TABLE "
-            "... SET EXPRESSION; or declare HashIndex(..., store=True), whose column changes with "
-            "the model"
+            f"with hashindex.{now[0]}: change its expression in the revision (PostgreSQL 17), or "
+            "declare HashIndex(..., store=True), whose column changes with the model"
         )
 
 
