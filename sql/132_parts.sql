@@ -127,10 +127,6 @@ BEGIN
               AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
         ) THEN format('hashindex._require_owner(TG_RELID, %L)', hashindex._read_columns(i))
         ELSE 'pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), current_user, ''USAGE'')' END),
-        -- An error if the table has owners without the administrator's rights.
-        'require_owner', format(
-            'hashindex._require_owner(hashindex._oid_of(%L, %L), %L, %L)', i.schema_name, i.table_name, hashindex._read_columns(i), hashindex._owner_remedy(i)
-        ),
         -- Whether the codes are complete for this snapshot, are of this table, and were not dropped by a build.
         'codes_are_seen', hashindex._fill('EXISTS (SELECT FROM hashindex.index x WHERE {seen})', conditions),
         'codes_are_kept', hashindex._fill('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = {index} AND {kept})', conditions),
@@ -230,7 +226,7 @@ BEGIN
         'graph_probes', greatest(64, least(1000, n_landmarks / 20))::integer,
         -- 36,000 landmarks: ef_search 64 finds .956 of the true ten in 64 lists, which hold .987; 100 finds .9695 in 32, in the same time.
         'graph_effort', CASE WHEN n_landmarks > 20000
-            THEN 'least(100, 16 + 4 * n_probes)' ELSE 'least(64, 16 + 2 * n_probes)' END,
+            THEN 'least(100, 16 + 4 * hashindex_probes)' ELSE 'least(64, 16 + 2 * hashindex_probes)' END,
         -- The landmark of the row r.
         'row_landmark', CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE hashindex._fill(
             '(SELECT l.landmark FROM {landmarks} l{if tenant} WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM {landmarks} o WHERE o.tenant = r.tenant '

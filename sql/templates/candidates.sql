@@ -12,7 +12,6 @@ SET enable_indexscan = on
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := checked OR {require_owner};
     hashindex_query {ext}.vector := {checked_query};
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
@@ -32,88 +31,67 @@ BEGIN
         u4 "bit" := hashindex_codes[4];
         u5 "bit" := hashindex_codes[5];
         hashindex_ids {key_type}[];
+        hashindex_probes integer := CASE WHEN coalesce($3, {effort}) BETWEEN 1 AND 1000 THEN coalesce($3, {effort}) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
+        hashindex_lists integer[];
 {if lists}
-        n_probes integer := CASE WHEN coalesce($3, {effort}) BETWEEN 1 AND 1000 THEN coalesce($3, {effort}) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
         point {ext}.halfvec := {point};
-{if tenant}
-{else tenant}
         ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
-{end tenant}
         done text;
-        lists integer[];
+{end lists}
     BEGIN
-        -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where they hold
-        -- too few codes, more are read, and finally all.
-{if tenant}
+        -- Codes in no list are always ranked: all, where there are no landmarks, as within a small tenant. Where lists hold too few codes, more
+        -- are read, and finally all.
         LOOP
-            -- Codes in no list are ranked too: all of a small tenant.
+{if lists}
+{if tenant}
             IF $5 IS NULL THEN
-                lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
+                hashindex_lists := ARRAY(
+                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT hashindex_probes
                 );
             ELSE
                 -- For the same recall, a tenant of more than 250 lists needs more of them.
-                lists := ARRAY(
+                hashindex_lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $5 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0
-                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM {landmarks} o WHERE o.tenant = $5)
+                    LIMIT (SELECT hashindex_probes * greatest(1, sqrt(count(*) / 250.0)) FROM {landmarks} o WHERE o.tenant = $5)
                 );
             END IF;
-            done := set_config('enable_indexscan', 'off', true);
-            IF $5 IS NULL THEN
-                hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                    SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
-                ) c);
-            ELSE
-                hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                    SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.tenant = $5
-                    ORDER BY {distance} LIMIT hashindex_n
-                ) c);
-            END IF;
-            done := set_config('enable_indexscan', 'on', true);
-            EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
-            n_probes := 8 * n_probes;
-        END LOOP;
-        RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
 {else tenant}
-        WHILE n_probes <= 1000 LOOP
-            IF n_probes <= {graph_probes} THEN
+            IF hashindex_probes <= {graph_probes} THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
-                done := set_config('hnsw.ef_search', greatest(n_probes, {graph_effort})::text, true);
-                lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT n_probes
-                );
+                done := set_config('hnsw.ef_search', greatest(hashindex_probes, {graph_effort})::text, true);
+                hashindex_lists := ARRAY(SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT hashindex_probes);
                 done := set_config('hnsw.ef_search', ef_search, true);
             ELSE
                 -- With more effort, comparing all is faster.
-                lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
+                hashindex_lists := ARRAY(
+                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT hashindex_probes
                 );
             END IF;
-            done := set_config('enable_indexscan', 'off', true);
-            hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n
-            ) c);
-            IF cardinality(hashindex_ids) = hashindex_n THEN
-                RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
-                RETURN;
-            END IF;
-            n_probes := 8 * n_probes;
-            done := set_config('enable_indexscan', 'on', true);
-        END LOOP;
-        done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY SELECT {each c.id} FROM {code_table} c ORDER BY {distance} LIMIT hashindex_n;
 {end tenant}
-{else lists}
-    BEGIN
-        hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-            SELECT {each c.id} FROM (
-                -- The query's first code alone excludes most rows. "0 +" keeps the planner from an approximate index on the codes.
-                SELECT {each c.id}, c.code FROM {code_table} c{if tenant} WHERE $5 IS NULL OR c.tenant = $5{end tenant}
-                ORDER BY 0 + (c.code OPERATOR({ext}.<~>) u1) LIMIT greatest(10 * hashindex_n::bigint, 2000)
-            ) c ORDER BY {distance} LIMIT hashindex_n
-        ) c);
-        RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
+            -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time.
+            done := set_config('enable_indexscan', 'off', true);
 {end lists}
+{if tenant}
+            IF $5 IS NOT NULL THEN
+                hashindex_ids := ARRAY(SELECT {row c.id} FROM (
+                    SELECT {each c.id} FROM {code_table} c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) AND c.tenant = $5
+                    ORDER BY {distance} LIMIT hashindex_n
+                ) c);
+            ELSE
+{end tenant}
+            hashindex_ids := ARRAY(SELECT {row c.id} FROM (
+                SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
+            ) c);
+{if tenant}
+            END IF;
+{end tenant}
+{if lists}
+            done := set_config('enable_indexscan', 'on', true);
+{end lists}
+            EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR coalesce(cardinality(hashindex_lists), 0) < hashindex_probes;
+            hashindex_probes := 8 * hashindex_probes;
+        END LOOP;
+        RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes meanwhile. The function is another one then.
         IF {codes_are_there} THEN

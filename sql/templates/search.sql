@@ -20,7 +20,6 @@ SET enable_seqscan = off
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := {require_owner};
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query {ext}.vector := {checked_query};
     hashindex_point {vector_type} := hashindex_query;

@@ -7,7 +7,6 @@ SET jit = off
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := {require_owner};
     hashindex_query {ext}.vector := {checked_query};
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND {n_bits} THEN $2 ELSE hashindex._refuse('radius', $2, '0 to {n_bits}, the bits of a code') END;
     hashindex_projection {ext}.vector := {projection};

@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := checked OR hashindex._require_owner(hashindex._oid_of('public', 'items'), '{id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
@@ -35,41 +34,36 @@ BEGIN
         u4 "bit" := hashindex_codes[4];
         u5 "bit" := hashindex_codes[5];
         hashindex_ids pg_catalog.int8[];
-        n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
+        hashindex_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
+        hashindex_lists integer[];
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
-        lists integer[];
     BEGIN
-        -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where they hold
-        -- too few codes, more are read, and finally all.
-        WHILE n_probes <= 1000 LOOP
-            IF n_probes <= 64 THEN
+        -- Codes in no list are always ranked: all, where there are no landmarks, as within a small tenant. Where lists hold too few codes, more
+        -- are read, and finally all.
+        LOOP
+            IF hashindex_probes <= 64 THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
-                done := set_config('hnsw.ef_search', greatest(n_probes, least(64, 16 + 2 * n_probes))::text, true);
-                lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
-                );
+                done := set_config('hnsw.ef_search', greatest(hashindex_probes, least(64, 16 + 2 * hashindex_probes))::text, true);
+                hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT hashindex_probes);
                 done := set_config('hnsw.ef_search', ef_search, true);
             ELSE
                 -- With more effort, comparing all is faster.
-                lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
+                hashindex_lists := ARRAY(
+                    SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT hashindex_probes
                 );
             END IF;
+            -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time.
             done := set_config('enable_indexscan', 'off', true);
             hashindex_ids := ARRAY(SELECT c.id FROM (
-                SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+                SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
             ) c);
-            IF cardinality(hashindex_ids) = hashindex_n THEN
-                RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
-                RETURN;
-            END IF;
-            n_probes := 8 * n_probes;
             done := set_config('enable_indexscan', 'on', true);
+            EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR coalesce(cardinality(hashindex_lists), 0) < hashindex_probes;
+            hashindex_probes := 8 * hashindex_probes;
         END LOOP;
-        done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY SELECT c.id FROM hashindex.landmarks_codes_GENERATION c ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n;
+        RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes meanwhile. The function is another one then.
         IF (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL) THEN
@@ -128,7 +122,6 @@ CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k int
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'items'), '{id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop landmarks');
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.vector := hashindex_query;
@@ -293,7 +286,6 @@ CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radiu
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'items'), '{id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);

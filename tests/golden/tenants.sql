@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n i
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := checked OR hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
@@ -36,40 +35,41 @@ BEGIN
         u4 "bit" := hashindex_codes[4];
         u5 "bit" := hashindex_codes[5];
         hashindex_ids hashindex.tenants_key[];
-        n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
+        hashindex_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('effort', $3, '1 to 1000') END;
+        hashindex_lists integer[];
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
+        ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
-        lists integer[];
     BEGIN
-        -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where they hold
-        -- too few codes, more are read, and finally all.
+        -- Codes in no list are always ranked: all, where there are no landmarks, as within a small tenant. Where lists hold too few codes, more
+        -- are read, and finally all.
         LOOP
-            -- Codes in no list are ranked too: all of a small tenant.
             IF $5 IS NULL THEN
-                lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
+                hashindex_lists := ARRAY(
+                    SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT hashindex_probes
                 );
             ELSE
                 -- For the same recall, a tenant of more than 250 lists needs more of them.
-                lists := ARRAY(
+                hashindex_lists := ARRAY(
                     SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $5 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
-                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $5)
+                    LIMIT (SELECT hashindex_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $5)
                 );
             END IF;
+            -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time.
             done := set_config('enable_indexscan', 'off', true);
-            IF $5 IS NULL THEN
+            IF $5 IS NOT NULL THEN
                 hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
-                ) c);
-            ELSE
-                hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.tenant = $5
+                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) AND c.tenant = $5
                     ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
                 ) c);
+            ELSE
+            hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
+                SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+            ) c);
             END IF;
             done := set_config('enable_indexscan', 'on', true);
-            EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
-            n_probes := 8 * n_probes;
+            EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR coalesce(cardinality(hashindex_lists), 0) < hashindex_probes;
+            hashindex_probes := 8 * hashindex_probes;
         END LOOP;
         RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
     EXCEPTION WHEN undefined_table THEN
@@ -131,7 +131,6 @@ CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integ
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.halfvec := hashindex_query;
@@ -310,7 +309,6 @@ CREATE OR REPLACE FUNCTION hashindex.within_tenants(query anycompatible, radius 
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_allowed boolean := hashindex._require_owner(hashindex._oid_of('public', 'posts'), '{section,id,embedding}', 'give it to role postgres, or drop the index: pg-hashindex index drop tenants');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
