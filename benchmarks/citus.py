@@ -105,7 +105,7 @@ class Run:
             store.describe(self.connection, MODEL)
         except UnknownModelError:
             model = Thermometer(normalize="l2").fit(self.rows.block(0, SAMPLE))
-            store.save(self.connection, model.to_model(MODEL, metric="cosine"))
+            store.save(self.connection, model.to_model(MODEL, metric="cosine", cuts=3))
         functions.create(self.connection, MODEL)
         self._execute(f"DROP INDEX IF EXISTS {self.table}_codes")
         began = time.monotonic()

@@ -52,7 +52,7 @@ def main() -> None:
     with running(SETTINGS) as server, connect(new_database(server, "jobs")) as connection:
         load(connection, rows)
         hasher = make_hasher("thermometer", random_state=0).fit(rows[:20_000])
-        store.save(connection, hasher.to_model("m", metric="cosine"))
+        store.save(connection, hasher.to_model("m", metric="cosine", cuts=3))
         index = HashIndex.create_lists(
             connection, "items_idx", table="items", column="embedding", model="m",
             access="lists",

@@ -260,8 +260,8 @@ class CodeHnsw(Hnsw):
         """Train the model and make its functions; return the index over them."""
         # Quick trials have few rows.
         session.value(
-            "SELECT hashindex.train(%s, 'items', 'embedding', 'thermometer', seed => %s, "
-            "force => true)",
+            "SELECT hashindex.train(%s, 'items', 'embedding', 'thermometer', cuts => 3, "
+            "seed => %s, force => true)",
             [self.model, seed],
         )
         function = session.value("SELECT hashindex.create_functions(%s)", [self.model])

@@ -405,7 +405,8 @@ def measure(data: Path, output: Path, rows: int) -> None:
             save("inserts", bench.inserts())
             save("hnsw_build", bench.hnsw())
             connection.execute(
-                "SELECT hashindex.train('cuts', 'items', 'embedding', 'thermometer', seed => 20),"
+                "SELECT hashindex.train('cuts', 'items', 'embedding', 'thermometer', cuts => 3, "
+                "seed => 20),"
                 " hashindex.create_functions('cuts')"
             )
             for name, code in bench.codes().items():

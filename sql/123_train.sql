@@ -39,10 +39,9 @@ BEGIN
         RAISE EXCEPTION '% has no row with a vector in column "%"', table_name, column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
     END IF;
-    -- As in Python.
-    cuts := coalesce(cuts, CASE WHEN method = 'thermometer' AND 3 * dimension <= 16000 THEN 3 ELSE 1 END);
-    IF dimension * cuts > 16000 THEN
-        PERFORM hashindex._refuse('cuts', cuts, format('at most %s: a code has 16000 bits at most', 16000 / dimension));
+    cuts := coalesce(cuts, CASE method WHEN 'sign' THEN 1 END);
+    IF dimension * coalesce(cuts, 1) > 16000 THEN
+        PERFORM hashindex._refuse('cuts', coalesce(cuts, 1), format('at most %s: a code has 16000 bits at most', 16000 / dimension));
     END IF;
 END
 $$;
@@ -53,6 +52,22 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY(
     SELECT ((n - (cuts + 1) / 2.0) * ('{0,1,0.8,0.8,0.7,0.6,0.5,0.5}'::double precision[])[cuts] * deviation)::real FROM generate_series(1, cuts) n ORDER BY n
 );
+
+-- Codes of many projections, as hashindex._quantize gives each.
+CREATE OR REPLACE FUNCTION hashindex._codes_of(projections {ext}.vector[], cut_values real[]) RETURNS bit varying[]
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    codes bit varying[];
+BEGIN
+    EXECUTE format(
+        'SELECT array_agg({ext}.binary_quantize(%s OPERATOR({ext}.-) $2) ORDER BY n) FROM unnest($1) WITH ORDINALITY r(p, n)',
+        array_to_string(array_fill('p'::text, ARRAY[cardinality(cut_values)]), ' OPERATOR({ext}.||) ')
+    ) INTO codes USING projections, hashindex._cut_vector({ext}.vector_dims(projections[1]), cut_values);
+    RETURN codes;
+END
+$$;
 
 -- How many columns of codes differ, a column and its opposite counting once, and those of one value not at all: the parities of the same 62
 -- random sets of rows are equal for equal columns, and for other ones hardly ever.
@@ -122,13 +137,156 @@ BEGIN
         'counts', (SELECT jsonb_agg(counts ORDER BY place) FROM bins),
         'ones', jsonb_agg(ones ORDER BY cut, place)
     ), jsonb_build_object(
-        'distinct_bits', hashindex._distinct_bits(ARRAY(SELECT hashindex._quantize(p, cut_values) FROM unnest(projections) p)),
+        'distinct_bits', hashindex._distinct_bits(hashindex._codes_of(projections, cut_values)),
         'share_of_ones', jsonb_build_object(
             'least', round(min(ones)::numeric / cardinality(projections), 4), 'mean', round(avg(ones) / cardinality(projections), 4),
             'greatest', round(max(ones)::numeric / cardinality(projections), 4)
         )
     ) INTO profile, bits
     FROM ones;
+END
+$$;
+
+-- The ten nearest rows of each of some rows, and what ties with the tenth: number of the query, and place of the row.
+CREATE OR REPLACE FUNCTION hashindex._neighbours(projections {ext}.vector[], metric text, mean {ext}.vector, queries integer[], OUT asking integer[], OUT places integer[])
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+    WITH p AS MATERIALIZED (SELECT p, place::integer FROM unnest(projections) WITH ORDINALITY r(p, place))
+    SELECT array_agg(q.n ORDER BY q.n, near.place), array_agg(near.place ORDER BY q.n, near.place)
+    FROM (
+        -- Products are with the rows themselves, less a number that is the same for all.
+        SELECT o.n, o.place, CASE metric WHEN 'ip' THEN p.p OPERATOR({ext}.+) mean ELSE p.p END AS p FROM unnest(queries) WITH ORDINALITY o(place, n) JOIN p USING (place) OFFSET 0
+    ) q, LATERAL (
+        SELECT p.place FROM p WHERE p.place <> q.place
+        ORDER BY CASE metric WHEN 'ip' THEN p.p OPERATOR({ext}.<#>) q.p ELSE p.p OPERATOR({ext}.<->) q.p END
+        FETCH FIRST 10 ROWS WITH TIES
+    ) near
+$$;
+
+-- The fewest candidates, from 10 to `most`, among which rows find .98 of their ten nearest by the codes of all rows, and the part that they find. `asked` has
+-- one code for each query, or three whose weights are 4, 2 and 1; of equal distances any order is as likely.
+CREATE OR REPLACE FUNCTION hashindex._enough_candidates(
+    codes bit varying[], asked bit varying[], queries integer[], asking integer[], places integer[], most integer, OUT candidates integer, OUT recall double precision
+)
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    a integer := cardinality(asked) / cardinality(queries);
+    before integer[];
+    same integer[];
+    least_candidates integer := 10;
+BEGIN
+    WITH r AS MATERIALIZED (
+        SELECT code, place FROM unnest(codes) WITH ORDINALITY r(code, place)
+    ), u AS MATERIALIZED (
+        SELECT q.n, q.place, k.codes[1] AS u1, k.codes[2] AS u2, k.codes[3] AS u3
+        FROM unnest(queries) WITH ORDINALITY q(place, n)
+        JOIN (SELECT (i - 1) / a + 1 AS n, array_agg(code ORDER BY i) AS codes FROM unnest(asked) WITH ORDINALITY k(code, i) GROUP BY 1) k USING (n)
+    ), lines AS MATERIALIZED (
+        SELECT u.n, u.u1, u.u2, u.u3, d.line FROM u, LATERAL (
+            SELECT array_agg(distance ORDER BY distance) AS line
+            FROM (
+                SELECT CASE a WHEN 1 THEN r.code OPERATOR({ext}.<~>) u.u1
+                    ELSE 4 * (r.code OPERATOR({ext}.<~>) u.u1) + 2 * (r.code OPERATOR({ext}.<~>) u.u2) + (r.code OPERATOR({ext}.<~>) u.u3) END AS distance
+                FROM r WHERE r.place <> u.place OFFSET 0
+            ) x
+        ) d
+    )
+    SELECT array_agg(b.before), array_agg(width_bucket(d.distance + 0.5, l.line) - b.before), array_agg(l.n) INTO before, same, asking
+    FROM unnest(asking, places) k(n, place) JOIN lines l USING (n) JOIN r USING (place), LATERAL (
+        SELECT CASE a WHEN 1 THEN r.code OPERATOR({ext}.<~>) l.u1
+            ELSE 4 * (r.code OPERATOR({ext}.<~>) l.u1) + 2 * (r.code OPERATOR({ext}.<~>) l.u2) + (r.code OPERATOR({ext}.<~>) l.u3) END
+    ) d(distance), LATERAL (SELECT width_bucket(d.distance - 0.5, l.line)) b(before);
+    candidates := most;
+    LOOP
+        SELECT sum(least(10, h.hits)) / (10 * cardinality(queries)) INTO recall
+        FROM (
+            SELECT sum(least(1, greatest(0, (candidates - n.before)::double precision / n.same))) AS hits
+            FROM unnest(asking, before, same) n(query, before, same) GROUP BY n.query
+        ) h;
+        -- The last that was tried found enough, or is the most.
+        EXIT WHEN least_candidates >= most;
+        IF candidates = most AND recall < 0.98 - 1e-9 THEN
+            RETURN;
+        ELSIF recall >= 0.98 - 1e-9 THEN
+            most := candidates;
+        ELSE
+            least_candidates := candidates + 1;
+        END IF;
+        candidates := CASE WHEN least_candidates >= most THEN most ELSE (least_candidates + most) / 2 END;
+    END LOOP;
+END
+$$;
+
+-- The number of cuts, of up to `most`, whose candidates are read with the fewest bits: for each that is found by plain Hamming distance, 32 bits a
+-- dimension of its vector, and about 16 codes that pgvector's graph compares, with a bit a dimension and cut. More cuts are tried until that has
+-- risen twice. pg_hashindex/hashers/thermometer.py does the same.
+CREATE OR REPLACE FUNCTION hashindex._choose_cuts(
+    projections {ext}.vector[], deviation double precision, most integer, queries integer[], asking integer[], places integer[]
+) RETURNS integer
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    codes bit varying[];
+    cost integer;
+    before integer;
+    least_cost integer;
+    chosen integer;
+    risen integer := 0;
+BEGIN
+    FOR n IN 1..most LOOP
+        EXIT WHEN risen = 2 OR 10 * (2 + n) >= least_cost;
+        codes := hashindex._codes_of(projections, hashindex._cuts(n, deviation));
+        cost := (2 + n) * (hashindex._enough_candidates(
+            codes, (SELECT array_agg(c.code ORDER BY c.place) FROM unnest(codes) WITH ORDINALITY c(code, place) WHERE c.place = ANY (queries)),
+            queries, asking, places, cardinality(codes) - 1
+        )).candidates;
+        risen := CASE WHEN cost > before THEN risen + 1 ELSE 0 END;
+        before := cost;
+        IF least_cost IS NULL OR cost < least_cost THEN
+            least_cost := cost;
+            chosen := n;
+        END IF;
+    END LOOP;
+    RETURN chosen;
+END
+$$;
+
+-- How many candidates are enough, as hashindex._usual_candidates reads it from a model's figures: by the order that lists rank by. train of
+-- pg_hashindex/training/fitting.py measures the same on rows held back; a mean and a deviation do not learn rows by heart.
+CREATE OR REPLACE FUNCTION hashindex._recall_in_training(
+    projections {ext}.vector[], metric text, mean {ext}.vector, cut_values real[], queries integer[], asking integer[], places integer[]
+) RETURNS jsonb
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    steps {ext}.vector[] := hashindex._steps(cardinality(cut_values) * {ext}.vector_dims(mean));
+    cut {ext}.vector := hashindex._cut_vector({ext}.vector_dims(mean), cut_values);
+    place integer;
+    numbers {ext}.vector;
+    x {ext}.vector;
+    asked bit varying[] := '{}';
+    found record;
+BEGIN
+    FOREACH place IN ARRAY queries LOOP
+        -- Products are with the rows themselves.
+        x := CASE metric WHEN 'ip' THEN projections[place] OPERATOR({ext}.+) mean ELSE projections[place] END;
+        numbers := x;
+        FOR n IN 2..cardinality(cut_values) LOOP
+            numbers := numbers OPERATOR({ext}.||) x;
+        END LOOP;
+        asked := asked || hashindex._asymmetric_codes(CASE metric WHEN 'ip' THEN numbers ELSE numbers OPERATOR({ext}.-) cut END, steps);
+    END LOOP;
+    found := hashindex._enough_candidates(
+        hashindex._codes_of(projections, cut_values), asked, queries, asking, places, least(200, cardinality(projections) - 1)
+    );
+    RETURN jsonb_build_object(
+        'k', 10, 'candidates', found.candidates, 'among', cardinality(projections) - 1, 'value', round(found.recall::numeric, 4)
+    );
 END
 $$;
 
@@ -155,8 +313,14 @@ AS $$
 #variable_conflict use_variable
 DECLARE
     started timestamptz := clock_timestamp();
-    cut_values real[] := '{0}';
+    cut_values real[];
     projections {ext}.vector[];
+    measured {ext}.vector[];
+    deviation double precision;
+    queries integer[];
+    asking integer[];
+    places integer[];
+    recall jsonb;
     rows_in_table double precision;
     dimension integer;
     rows {ext}.vector[];
@@ -204,19 +368,29 @@ BEGIN
 
     layers := CASE WHEN metric = 'cosine' THEN ARRAY[ROW('normalize', NULL, NULL, NULL, NULL)::hashindex.layer] ELSE '{}' END
         || ROW('shift', NULL, array_fill(0::real, ARRAY[dimension])::{ext}.vector OPERATOR({ext}.-) mean, NULL, NULL)::hashindex.layer;
+    -- Up to 5,000 rows are projected.
     projections := ARRAY(
         SELECT hashindex.project_with(layers, r.v) FROM unnest(rows) WITH ORDINALITY r(v, place)
-        WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0 ORDER BY r.place
+        WHERE r.place % ceil(cardinality(rows) / 5000.0)::integer = 0 ORDER BY r.place
     );
-    IF cuts > 1 THEN
-        -- Multiples of the deviation of all projections, or for inner products of those of a long row, as in Python.
-        cut_values := hashindex._cuts(cuts, sqrt(
-            CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY {ext}.vector_norm(p) ^ 2) ELSE avg({ext}.vector_norm(p) ^ 2) END / dimension
-        )) FROM unnest(projections) p;
+    -- That of all projections, or for inner products that of those of a long row, as in Python.
+    deviation := sqrt(
+        CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY {ext}.vector_norm(p) ^ 2) ELSE avg({ext}.vector_norm(p) ^ 2) END / dimension
+    ) FROM unnest(projections) p;
+    -- Two million numbers, or 1,000 rows; 100 are queries.
+    measured := ARRAY(
+        SELECT r.p FROM unnest(projections) WITH ORDINALITY r(p, place)
+        WHERE r.place % ceil(cardinality(projections) / greatest(1000, 2000000 / dimension)::numeric)::integer = 0 ORDER BY r.place
+    );
+    IF cardinality(measured) > 11 THEN
+        queries := ARRAY(SELECT n * greatest(1, cardinality(measured) / 100) FROM generate_series(1, least(100, cardinality(measured))) n);
+        SELECT n.* INTO asking, places FROM hashindex._neighbours(measured, metric, mean, queries) n;
     END IF;
+    cuts := coalesce(cuts, hashindex._choose_cuts(measured, deviation, least(8, 16000 / dimension), queries, asking, places), least(3, 16000 / dimension));
+    cut_values := hashindex._cuts(cuts, deviation);
     -- The profile is of a million numbers, or of 1,000 rows.
-    SELECT f.profile, f.bits INTO profile, bits
-    FROM hashindex._profile_of(projections[1:greatest(1000, 1000000 / dimension)], cut_values) f;
+    SELECT f.profile, f.bits INTO profile, bits FROM hashindex._profile_of(projections[1:greatest(1000, 1000000 / dimension)], cut_values) f;
+    recall := hashindex._recall_in_training(measured, metric, mean, cut_values, queries, asking, places);
 
     -- Two sessions that train models of one name must not get the same version.
     LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE;
@@ -224,7 +398,7 @@ BEGIN
     SELECT name, coalesce(max(m.version), 0) + 1, method, dimension, dimension * cuts, metric, cut_values,
         jsonb_build_object('n_bits', dimension, 'random_state', seed, 'normalize', CASE WHEN metric = 'cosine' THEN 'l2' END)
         || CASE method WHEN 'sign' THEN '{"center": "mean"}' ELSE '{}' END::jsonb,
-        bits || jsonb_build_object('rows', cardinality(rows), 'held_back_rows', 0, 'seconds', round(extract(epoch FROM clock_timestamp() - started), 3)),
+        bits || CASE WHEN recall IS NULL THEN '{}' ELSE jsonb_build_object('recall', recall) END || jsonb_build_object('rows', cardinality(rows), 'held_back_rows', 0, 'seconds', round(extract(epoch FROM clock_timestamp() - started), 3)),
         -- As Model.checksum of pg_hashindex/models/model.py; float4 in the order of little-endian machines.
         (SELECT encode(sha256(string_agg(convert_to(p.word, 'UTF8') || decode(
              regexp_replace(encode(substr({ext}.vector_send(p.numbers), 5), 'hex'), '(..)(..)(..)(..)', '\4\3\2\1', 'g'), 'hex'

@@ -16,7 +16,7 @@ let db, script, names, sample;
 
 const learn = (cuts) => [
     `SELECT hashindex.train('${MODELS[cuts]}', 'packages', 'embedding', method => 'thermometer'`
-        + `${cuts === 3 ? "" : `, cuts => ${cuts}`});`,
+        + `, cuts => ${cuts});`,
     `SELECT hashindex.create_functions('${MODELS[cuts]}');`,
     `CREATE INDEX ON packages USING hnsw\n`
         + `    ((${code(cuts)}::bit(${bitsOf(cuts)})) bit_hamming_ops) WITH (ef_construction = 128);`,

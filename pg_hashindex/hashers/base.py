@@ -325,7 +325,11 @@ class Hasher(ABC):
         """Return the default cuts of an index's codes of this number of projections."""
         return _CUTS if self.takes_cuts() and n_projections * _CUTS <= MAX_BITS else 1
 
-    def _own_cuts(self) -> int:
+    def chosen_cuts(self, metric: Metric) -> int:
+        """Return the cuts of an index's codes if none are asked for, once it has learned."""
+        return self.default_cuts(self.n_bits_)
+
+    def _own_cuts(self, metric: Metric) -> int:
         """Return the cuts of `encode`: the codes of papers are signs."""
         return 1
 
@@ -488,7 +492,7 @@ class Hasher(ABC):
         cuts : int, 1 to 8, optional
             Cuts of each projection, each of which takes a bit; they lie evenly around 0, in
             multiples of ``deviation_``, or ``long_deviation_`` by inner product. By default 1, at
-            0; thermometer has 3.
+            0; thermometer measures how many are best.
 
         Raises
         ------
@@ -499,7 +503,7 @@ class Hasher(ABC):
         """
         if not hasattr(self, "layers_"):
             raise NotFittedError(f"this {type(self).__name__} has not learned yet; call fit first")
-        cuts = self._own_cuts() if cuts is None else cuts
+        cuts = self._own_cuts(metric) if cuts is None else cuts
         self.check_cuts(cuts)
         values = self._cuts(cuts, metric)
         return Model(

@@ -148,7 +148,7 @@ def is_complete(index: HashIndex) -> bool:
 
 
 def graph_bits(dimension: int) -> int:
-    """Return how many bits a code of the function's model has."""
+    """Return about how many bits a code of the function's model will have."""
     hasher = hasher_for(advice.GRAPH_METHOD)
     return dimension * hasher.default_cuts(dimension)
 
@@ -168,7 +168,7 @@ def plan(
         n = graph_bits(table.dimension)
         size = sizes.megabytes(sizes.hnsw_bytes(table.rows, "bit", n))
         steps += [
-            f"train model {name}: {advice.GRAPH_METHOD}, {n} bits, distance {distance}",
+            f"train model {name}: {advice.GRAPH_METHOD}, about {n} bits, distance {distance}",
             f"create index {name}: an HNSW index of {table.name} over the codes, about {size}",
         ]
     else:

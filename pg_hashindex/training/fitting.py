@@ -80,7 +80,7 @@ def train(
         `default_bits` says, each with its cuts.
     cuts : int, 1 to 8, optional
         Cuts of each projection; several are for methods whose codes rank by distance. By default
-        they have 3, if ``n_bits`` are a multiple of 3; thermometer has 3 of each dimension.
+        they have 3, if ``n_bits`` are a multiple of 3; thermometer measures how many are best.
         Codes that rank labels, and all others, have 1, at 0.
     codes
         With "learned" the model keeps the codes that training gave to its labelled rows, and an
@@ -136,7 +136,7 @@ def train(
         labels = None
     else:
         X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
-    model = hasher.to_model(name, metric=metric, cuts=cuts or hasher.default_cuts(hasher.n_bits_))
+    model = hasher.to_model(name, metric=metric, cuts=cuts or hasher.chosen_cuts(metric))
     if codes == "learned":
         assert labels is not None  # noqa: S101
         rows = np.intersect1d(seen, labels.labelled)

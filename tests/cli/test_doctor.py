@@ -706,7 +706,8 @@ def test_codes_are_tried_without_an_index(on_bare, bare):
     assert codes["binary_quantize"]["recall"] < 0.4
     assert codes["binary_quantize, centred"]["recall"] > 0.7
     assert codes["thermometer"]["candidates"] < 150
-    assert (codes["thermometer"]["bits"], codes["thermometer"]["rows"]) == (192, 1350)
+    assert codes["thermometer"]["rows"] == 1350
+    assert codes["thermometer"]["bits"] in range(64, 8 * 64 + 1, 64)
     bare.execute(
         "CREATE INDEX signs ON docs USING hnsw ((binary_quantize(v)::bit(64)) bit_hamming_ops)"
     )

@@ -155,7 +155,7 @@ def test_codes_in_pgvectors_index(start, bare, metric):
     before = snapshot(bare)
     asked = start("--metric", metric, code=1).stderr
     assert "making an index by codes in pgvector's HNSW: it needs nothing but pgvector" in asked
-    assert f"train model docs_v: thermometer, 96 bits, distance {metric}\n" in asked
+    assert f"train model docs_v: thermometer, about 96 bits, distance {metric}\n" in asked
     assert snapshot(bare) == before
     made = start("--metric", metric, "--yes")
     index = HashIndex.open(bare, NAME)
@@ -280,7 +280,7 @@ def test_a_table_that_is_not_plain_is_kept_by_pgvector(run, bare, empty_url, kin
 def test_more_than_2000_dimensions(run, bare, empty_url):
     vectors = np.random.default_rng(1).standard_normal((1010, 2010)).astype(np.float32)
     fill(bare, "docs", vectors)
-    assert "thermometer, 6030 bits" in run(*START, "--database-url", empty_url, code=1).stderr
+    assert "thermometer, about 6030 bits" in run(*START, "--database-url", empty_url, code=1).stderr
     result = run(*START, "--access", "lists", "--database-url", empty_url, code=1)
     assert "itq, 303 bits" in result.stderr
 

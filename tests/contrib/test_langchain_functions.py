@@ -36,7 +36,8 @@ def test_searches_go_by_the_index(make_store, connection, monkeypatch):
     make_store()
     made = HashIndexVectorStore(EMBEDDINGS, connection)
     model = made.train_index(force=True)
-    assert (model.method, model.n_bits, model.metric) == ("thermometer", 3 * DIMENSION, "cosine")
+    assert (model.method, model.metric) == ("thermometer", "cosine")
+    assert model.n_bits in range(DIMENSION, 8 * DIMENSION + 1, DIMENSION)
     assert store.load(connection, NAME).checksum == model.checksum
     triggers = "SELECT FROM pg_trigger WHERE tgrelid = 'langchain_documents'::regclass"
     assert connection.execute(triggers.encode()).fetchall() == []

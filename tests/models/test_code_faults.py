@@ -11,7 +11,7 @@ ROWS = np.random.default_rng(7).standard_normal((300, 8)).astype(np.float32)
 
 @pytest.fixture
 def texts(connection, items):
-    store.save(connection, Thermometer(random_state=0).fit(ROWS).to_model("texts"))
+    store.save(connection, Thermometer(random_state=0).fit(ROWS).to_model("texts", cuts=3))
     connection.execute("SELECT hashindex.create_functions('texts')")
 
 

@@ -80,8 +80,7 @@ def test_cuts_are_multiples_of_the_deviation(kind, n_cuts):
 
 
 def test_hamming_distances_are_those_of_levels():
-    model = Thermometer(random_state=0).fit(ROWS).to_model("m")
-    assert len(model.cuts) == 3
+    model = Thermometer(random_state=0).fit(ROWS).to_model("m", cuts=3)
     levels = (model.project(ROWS)[:, :, None] > np.array(model.cuts, np.float32)).sum(axis=2)
     encoded = model.encode(ROWS)
     found = codes.hamming_distances(encoded[:5], encoded)
@@ -90,10 +89,11 @@ def test_hamming_distances_are_those_of_levels():
 
 def test_thermometer_by_dimensions():
     def bits(dimension, **given):
-        X = np.random.default_rng(0).standard_normal((40, dimension))
+        # Too few rows to measure by.
+        X = np.random.default_rng(0).standard_normal((11, dimension))
         return Thermometer(**given).fit(X).to_model("m").n_bits
 
-    assert (bits(768), bits(5333), bits(5334), bits(1)) == (3 * 768, 15999, 5334, 3)
+    assert [bits(n) for n in (768, 5333, 5334, 8001, 1)] == [3 * 768, 15999, 10668, 8001, 3]
     assert [bits(8, n_bits=n) for n in (8, 16, 64)] == [8, 16, 64]
     for n in (4, 20, 72):
         with pytest.raises(InvalidInputError, match=f"1 to 8 times 8, or left out; got {n}"):
@@ -107,7 +107,6 @@ def test_training_takes_the_length_of_a_code():
     assert shapes == {None: 120, 24: 8, 25: 25}
     assert train(ROWS, "m", "lsh").n_bits == 3 * 120
     assert train(ROWS, "m", "itq", cuts=1).n_bits == 16
-    assert train(ROWS, "m", "thermometer").n_bits == 48
     assert train(ROWS, "m", "thermometer", n_bits=80, cuts=5).n_bits == 80
     assert train(ROWS, "m", "thermometer", n_bits=80).n_bits == 80
     for given, message in (
@@ -118,6 +117,30 @@ def test_training_takes_the_length_of_a_code():
     ):
         with pytest.raises(InvalidInputError, match=message):
             train(ROWS, "m", **{"method": "itq", **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+def test_as_many_cuts_as_the_rows_ask_for(spread):
+    """One cut tells clusters apart; of rows without clusters more cuts need fewer candidates."""
+    rng = np.random.default_rng(7)
+    centres = spread * rng.standard_normal((200, 64))
+    X = centres[rng.integers(200, size=3000)] + rng.standard_normal((3000, 64))
+    hasher = Thermometer(random_state=0).fit(X)
+    chosen = len(hasher.to_model("m").cuts)
+    costs = {}
+    for cuts in range(1, 9):
+        packed = hasher.to_model("m", cuts=cuts).encode(X)
+        asking = np.arange(29, 3000, 30)
+        places = []
+        for query in asking:
+            far = np.square(X - X[query]).sum(axis=1)
+            far[query] = np.inf
+            line = codes.hamming_distances(packed[[query]], packed)[0]
+            others = np.sort(np.delete(line, query))
+            places += [np.searchsorted(others, line[row], "right") for row in np.argsort(far)[:10]]
+        costs[cuts] = np.quantile(places, 0.98) * (2 + cuts)
+    assert costs[chosen] <= 1.2 * min(costs.values())
+    assert len(train(X, "m", "thermometer").cuts) in range(1, 9)
 
 
 def test_more_cuts_need_fewer_candidates():

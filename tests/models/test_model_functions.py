@@ -22,8 +22,10 @@ from pg_hashindex.models.quantization import above_cuts
 
 ROWS = np.random.default_rng(7).standard_normal((300, 8)).astype(np.float32)
 MODELS = {
-    "thermometer": Thermometer(random_state=0).fit(ROWS).to_model("texts"),
-    "thermometer, cosine": Thermometer(random_state=0, normalize="l2").fit(ROWS).to_model("texts"),
+    "thermometer": Thermometer(random_state=0).fit(ROWS).to_model("texts", cuts=3),
+    "thermometer, cosine": Thermometer(random_state=0, normalize="l2")
+    .fit(ROWS)
+    .to_model("texts", cuts=3),
     "thermometer, five cuts": Thermometer(random_state=0).fit(ROWS).to_model("texts", cuts=5),
     "itq": ITQ(n_bits=6, random_state=0).fit(ROWS).to_model("texts", cuts=3),
     "itq, cosine": ITQ(n_bits=6, random_state=0, normalize="l2").fit(ROWS).to_model("texts"),

@@ -1,11 +1,13 @@
 """hashindex.train: models that SQL trains are those that Python trains."""
 
+from math import ceil
+
 import numpy as np
 import psycopg
 import pytest
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import store, training
 from pg_hashindex.hashers import Sign, Thermometer
 from pg_hashindex.models.profiles import Profile
 from pg_hashindex.training.fitting import distinct_bits
@@ -67,13 +69,44 @@ def test_sign_is_that_of_python(filled, uneven, metric):
 def test_thermometer_is_that_of_python(filled, uneven, metric, given):
     model = train(filled, metric=metric, **given)
     normalize = "l2" if metric == "cosine" else None
-    hasher = Thermometer(normalize=normalize, random_state=0).fit(uneven)
+    # The queries by which cuts are chosen are places in the sample.
+    drawn = filled.execute(
+        'SELECT id FROM "A b".texts WHERE id >= 0 ORDER BY hashtidextended(ctid, 0) & 4294967295'
+    ).fetchall()
+    rows = uneven[[id_ for (id_,) in drawn]]
+    hasher = Thermometer(normalize=normalize, random_state=0).fit(rows)
     same = hasher.to_model("texts", metric=metric, **given)
     assert (model.method, model.n_bits) == ("thermometer", same.n_bits)
-    assert len(model.cuts) == given.get("cuts", 3)
+    assert len(model.cuts) == given.get("cuts", len(same.cuts))
     np.testing.assert_allclose(model.cuts, same.cuts, rtol=1e-5)
     np.testing.assert_allclose(model.layers[-1].bias, same.layers[-1].bias, rtol=1e-5, atol=1e-7)
     assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
+@pytest.mark.parametrize("cuts", [None, 1, 4])
+def test_enough_candidates_are_those_of_python(filled, uneven, metric, cuts):
+    model = train(filled, metric=metric, cuts=cuts, seed=2)
+    measured = model.training["recall"]
+    again = train(filled, metric=metric, cuts=cuts, seed=2)
+    assert (again.training["recall"], again.checksum) == (measured, model.checksum)
+    same = training.train(uneven, "texts", "thermometer", metric=metric, cuts=len(model.cuts))
+    expected = same.training["recall"]
+    assert (measured["k"], measured["among"]) == (10, ROWS - 1)
+    assert measured["value"] >= 0.98 or measured["candidates"] == 200
+    assert 0.7 < measured["candidates"] / expected["candidates"] < 1.4
+
+
+def test_an_index_takes_what_training_found(filled):
+    filled.execute('VACUUM (FULL, ANALYZE) "A b".texts')
+    model = train(filled)
+    filled.execute(
+        "SELECT hashindex.create_index('texts', '\"A b\".texts', 'the vector', 'texts', "
+        "access => 'lists')"
+    )
+    found = filled.execute("SELECT candidates FROM hashindex.index").fetchone()
+    enough = model.training["recall"]["candidates"]
+    assert found[0] == ceil(enough * (ROWS / (ROWS - 1)) ** 0.2) < 200
 
 
 @pytest.mark.newest
