@@ -138,3 +138,39 @@ def test_django(url, vectors, tmp_path, monkeypatch):
             for k in COUNTS:
                 check(vectors, 5, k, search(k, name), part=9)
         default.close()
+
+
+def test_candidates_for_an_order_of_ones_own(url, vectors, tmp_path):
+    """Both are a select over hashindex.candidates, joined with the table."""
+    query = Vector(vectors[5])
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
+    near = sa.func.hashindex.candidates(
+        "codes", sa.cast(query, Item.embedding.type), 100
+    ).table_valued("id", "distance")
+    statement = sa.select(Item.id, near.c.distance).join(
+        near, Item.id == sa.cast(near.c.id, sa.BigInteger)
+    )
+    with orm.Session(engine) as session:
+        found = session.execute(statement.order_by(near.c.distance, Item.id)).all()
+    engine.dispose()
+    assert len(found) == 100
+    assert tuple(found[0]) == (5, 0)
+    Project(tmp_path, url)
+    with isolate_apps("fixtures.shop"):
+
+        class Other(models.Model):
+            part = models.IntegerField()
+            embedding = VectorField(dimensions=DIMENSION)
+
+            class Meta:
+                app_label = "shop"
+                db_table = "items"
+
+    given = Other.objects.get(pk=5).embedding
+    rows = Other.objects.raw(
+        "SELECT p.*, c.distance FROM hashindex.candidates('codes', %s::vector, 100) c "
+        "JOIN items p ON p.id = c.id::bigint ORDER BY c.distance, p.id",
+        [Vector(given).to_text()],
+    )
+    assert [(row.pk, row.distance) for row in rows] == [tuple(row) for row in found]
+    connections["default"].close()
