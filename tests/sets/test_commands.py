@@ -204,10 +204,7 @@ def test_a_column_of_another_type_is_named(connection, docs):  # noqa: F811
 
 def test_work_on_lists_is_refused_for_sets(connection, docs):  # noqa: F811
     index = HashIndex.create(connection, "docs", **TABLE)
-    for call in (
-        index.encode, index.rebalance, lambda: index.grant("postgres"),
-        lambda: index.within(docs[0], 3),
-    ):  # fmt: skip
+    for call in (index.encode, index.rebalance, lambda: index.grant("postgres")):
         with pytest.raises(InvalidInputError, match="is kept by pgvector"):
             call()
     for statement in (
