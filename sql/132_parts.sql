@@ -263,7 +263,7 @@ DECLARE
 BEGIN
     SELECT coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%s) VALUES (%s);', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of(NULL, ARRAY(SELECT 'hashindex_' || k FROM unnest(kept_keys) k))), ''), '') AS touched,
            coalesce(string_agg(format(
-               E'\n        INSERT INTO hashindex.%I (%s) VALUES (%s);', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('NEW', i.key_columns)
+               E'\n            INSERT INTO hashindex.%I (%s) VALUES (%s);', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('NEW', i.key_columns)
            ), '') FILTER (WHERE l.reads), '') AS moved,
            coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', l.log, kept_keys[1]), ''), '') AS truncated
     INTO logs FROM (

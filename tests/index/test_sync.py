@@ -206,3 +206,115 @@ def test_any_writes_in_any_order(index, writes):
                 case _:
                     connection.execute("TRUNCATE items")
     assert_fresh(index)
+
+
+def assert_coded_as_rows_are(index):
+    """Every row with a vector has one code, that of its vector, and no other key has one."""
+    connection = index.connection
+    (name,) = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
+    wrong = connection.execute(
+        "SELECT coalesce(i.id, c.id) FROM (SELECT id, hashindex.encode('lsh', embedding)::text "
+        "AS code FROM items WHERE embedding IS NOT NULL) i FULL JOIN "
+        f"hashindex.{name} c ON c.id = i.id WHERE i.code IS DISTINCT FROM c.code::text".encode()
+    ).fetchall()
+    assert wrong == []
+
+
+DEFERRABLE = (
+    "ALTER TABLE items DROP CONSTRAINT items_pkey, "
+    "ADD CONSTRAINT items_pkey PRIMARY KEY (id) DEFERRABLE INITIALLY {}"
+)
+
+
+@pytest.mark.parametrize("checked", ["IMMEDIATE", "DEFERRED"])
+@pytest.mark.parametrize(
+    "writes",
+    [
+        ["UPDATE items SET id = 4 - id WHERE id IN (1, 3)"],
+        ["UPDATE items SET id = id + 1"],
+        ["UPDATE items SET id = id - 1", "DELETE FROM items WHERE id = 4"],
+        ["UPDATE items SET id = 300 - id, embedding = embedding + embedding"],
+        [
+            "DELETE FROM items WHERE id = 5",
+            "INSERT INTO items VALUES (5, 'a', '[1,2,3,4,5,6,7,8]')",
+        ],
+        ["UPDATE items SET id = 7 WHERE id = 8", "DELETE FROM items WHERE id = 7"],
+        [
+            "UPDATE items SET id = 7 WHERE id = 8",
+            "UPDATE items SET id = 999 WHERE ctid = (SELECT min(ctid) FROM items WHERE id = 7)",
+        ],
+        ["UPDATE items SET id = 301 - id, embedding = NULL WHERE id < 10 OR id > 291"],
+    ],
+)  # fmt: skip
+def test_keys_that_move(index, checked, writes):
+    """A code is deleted only where no row has its key."""
+    connection = index.connection
+    connection.execute(DEFERRABLE.format(checked).encode())
+    try:
+        with connection.transaction():
+            for write in writes:
+                connection.execute(write.encode())
+    except psycopg.errors.UniqueViolation:
+        assert "SET id = 7" in writes[0]
+    assert_coded_as_rows_are(index)
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "NEW.embedding := l2_normalize(NEW.embedding) + l2_normalize(NEW.embedding)",
+        "NEW.embedding := NULL",
+        "NEW.id := NEW.id + 5000",
+    ],
+)
+def test_a_users_trigger_that_changes_the_row_before_it_is_written(index, change):
+    """An update that names another column may change the vector, too."""
+    connection = index.connection
+    connection.execute(
+        f"""
+        CREATE FUNCTION adjust() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN {change}; RETURN NEW; END $$;
+        CREATE TRIGGER adjust BEFORE INSERT OR UPDATE ON items
+            FOR EACH ROW EXECUTE FUNCTION adjust();
+        """.encode()
+    )
+    for write in (
+        "UPDATE items SET category = 'b' WHERE id < 20",
+        "INSERT INTO items VALUES (1000, 'a', '[1,2,3,4,5,6,7,8]'), (30, 'a', '[8,2,3,4,5,6,7,8]') "
+        "ON CONFLICT (id) DO UPDATE SET category = 'c'",
+        "MERGE INTO items USING (VALUES (40), (2000)) s(n) ON items.id = s.n WHEN MATCHED THEN "
+        "UPDATE SET category = 'd' WHEN NOT MATCHED THEN INSERT "
+        "VALUES (n, 'e', '[1,1,3,4,5,6,7,8]')",
+    ):
+        connection.execute(write.encode())
+        assert_coded_as_rows_are(index)
+    assert_fresh(index)
+
+
+def test_a_replicas_writes_are_not_seen_and_repaired(index):
+    """As `session_replication_role` says; what other sessions write is."""
+    connection = index.connection
+    connection.execute("SET session_replication_role = replica")
+    connection.execute("UPDATE items SET embedding = %s WHERE id = 1", [vector(3)])
+    connection.execute("RESET session_replication_role")
+    connection.execute("UPDATE items SET category = 'z' WHERE id = 1")
+    connection.execute("UPDATE items SET embedding = %s WHERE id = 2", [vector(3)])
+    with pytest.raises(AssertionError):
+        assert_coded_as_rows_are(index)
+    connection.execute("UPDATE items SET id = 5000 WHERE id = 1")
+    assert_coded_as_rows_are(index)
+
+
+def test_a_dropped_column_leaves_writers_alone(index):
+    connection = index.connection
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+        connection.execute("ALTER TABLE items DROP COLUMN embedding")
+    connection.execute("ALTER TABLE items DROP COLUMN embedding CASCADE")
+    for write in (
+        "INSERT INTO items VALUES (1000, 'a')",
+        "UPDATE items SET id = 1001 WHERE id = 1",
+        "DELETE FROM items WHERE id < 10",
+        "TRUNCATE items",
+    ):
+        connection.execute(write.encode())
