@@ -237,6 +237,27 @@ BEGIN
 END
 $$;
 
+-- Health: the books of codes beside those in use. Those who may not read all of them do not see this.
+CREATE OR REPLACE FUNCTION hashindex._health_of_books(beside hashindex.index)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    missing bigint;
+BEGIN
+    IF beside.encoded AND NOT row_security_active(hashindex._oid_of(beside.schema_name, beside.table_name)) AND (
+        SELECT bool_and(has_table_privilege(to_regclass(format('hashindex.%I', t)), 'SELECT')) FROM unnest(ARRAY[beside.code_table, beside.storage || '_touched']) t
+    ) THEN
+        missing := (hashindex._books_of(beside, false)).missing;
+        RETURN QUERY SELECT 'books', CASE WHEN missing = 0 THEN 'ok' ELSE 'warning' END, missing::double precision,
+            CASE WHEN missing = 0 THEN format('all rows have a code or a logged key in %s', beside.name)
+                 ELSE format('%s rows have neither a code nor a logged key in %s', missing, beside.name) END,
+            CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || beside.name END;
+    END IF;
+END
+$$;
+
 -- Health of an index that is kept by lists.
 CREATE OR REPLACE FUNCTION hashindex._health_of_lists(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
@@ -351,6 +372,9 @@ BEGIN
                    beside.swap_state = 'previous' AND behind > greatest(10000, c.reltuples / 10) AS is_long
             FROM hashindex.model m LEFT JOIN pg_class c ON c.oid = to_regclass(format('hashindex.%I', beside.code_table)) WHERE m.id = beside.model_id
         ) s;
+        IF whole AND "full" THEN
+            RETURN QUERY SELECT h.* FROM hashindex._health_of_books(beside) h;
+        END IF;
     END LOOP;
     IF whole THEN
         RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, "full") h;

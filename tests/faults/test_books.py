@@ -278,3 +278,15 @@ def test_rows_without_a_vector_do_not_count_among_those_without_a_code(swapped, 
     found = {one.check: one for one in operations.check(swapped, full=full).findings}
     assert found["rows_without_code"].status == "broken"
     assert found["rows_without_code"].detail.startswith("100 of 300 rows")
+
+
+def test_a_full_check_looks_at_the_books_of_former_codes(swapped):
+    books = {one.check: one for one in operations.check(swapped, full=True).findings}["books"]
+    assert (books.status, books.value) == ("ok", 0)
+    swapped.connection.execute("DELETE FROM hashindex.items_idx_touched WHERE id = 7")
+    swapped.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id IN (7, 8)")
+    books = {one.check: one for one in operations.check(swapped, full=True).findings}["books"]
+    assert (books.status, books.value) == ("warning", 1)
+    assert books.advice == f"pg-hashindex index encode {former(swapped).name}"
+    operations.rollback(swapped)
+    assert_fresh(swapped)

@@ -1,4 +1,4 @@
-"""Errors of a server in another language, its time limits, and prepared transactions are told."""
+"""The language of a server, its time limits and prepared transactions change no remedy."""
 
 import pytest
 from psycopg import sql
@@ -17,7 +17,7 @@ from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
-# As a German server says it, with the error of ours and a part of its remedy.
+# Messages of a German server, with the error that is raised and a part of its remedy.
 GERMAN = [
     ("42P01", "Relation »hashindex.x_codes« existiert nicht", DatabaseStateError, "run it again"),
     ("42883", "Funktion hashindex.search_x(vector) existiert nicht", DatabaseStateError, "again"),
