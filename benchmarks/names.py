@@ -52,7 +52,7 @@ _EXACT = {"enable_indexscan": "off", "max_parallel_workers_per_gather": "0"}
 
 
 class Contender:
-    """A statement that is asked in turns with others, and what it found and took."""
+    """A search that runs in turns with others; its answers, and its CPU time."""
 
     def __init__(
         self, name: str, statement: str, settings: dict[str, Any], role: str = "", **about: Any
@@ -76,7 +76,7 @@ class Contender:
 def in_turns(
     base: Database, contenders: Sequence[Contender], recall: Callable[[list[list[Any]]], float]
 ) -> list[Entry]:
-    """Ask all queries by each contender, a few at a time, and return recall and CPU of each."""
+    """Run all queries by each contender, a few at a time, and return recall and CPU of each."""
     queries = [Vector(query) for query in base.drawn.queries]
     with contextlib.ExitStack() as stack:
         searches = [stack.enter_context(each.opened(base)) for each in contenders]
