@@ -34,9 +34,12 @@ DECLARE
     ) THEN nullif(current_setting('hashindex.owner', true), '') END;
     owner name;
     -- A superuser, whatever role was set since: code that runs as the owner can set it back.
-    me pg_roles := r FROM pg_roles r WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user ORDER BY r.rolsuper DESC LIMIT 1;
+    me record;
     stranger record;
 BEGIN
+    SELECT c.* INTO STRICT me FROM (
+        {callers}
+    ) c ORDER BY c.super DESC, c.name = current_user DESC LIMIT 1;
     -- Two upgrades cannot run at once: creating a schema waits for another session that creates it, and so does commenting on it.
     -- CREATE SCHEMA IF NOT EXISTS needs the right to create a schema even where it exists.
     LOOP
@@ -49,18 +52,18 @@ BEGIN
                 RAISE EXCEPTION 'schema hashindex belongs to role %, not to %', quote_ident(owner), quote_ident(named)
                     USING ERRCODE = 'insufficient_privilege',
                           HINT = 'Name that role if it is to administer the schema; else have the schema dropped.';
-            ELSIF NOT pg_has_role(owner, me.rolname, 'USAGE') AND (named IS NULL OR me.rolsuper AND EXISTS (
+            ELSIF NOT pg_has_role(owner, me.name, 'USAGE') AND (named IS NULL OR me.super AND EXISTS (
                 -- Something is there already, which could be a trap for him.
                 SELECT FROM pg_depend d WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = to_regnamespace('hashindex')
                   AND d.classid <> 'pg_extension'::regclass
             )) AND NOT EXISTS (
                 -- It was checked when the current role installed the extension.
                 SELECT FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-                WHERE e.extname = 'pg_hashindex' AND pg_has_role(e.extowner, me.rolname, 'USAGE')
+                WHERE e.extname = 'pg_hashindex' AND pg_has_role(e.extowner, me.name, 'USAGE')
                   AND d.classid = 'pg_class'::regclass AND d.objid = to_regclass('hashindex.alembic_version')
             ) THEN
                 RAISE EXCEPTION 'schema hashindex belongs to role %, which can run code as %: as any role that uses the schema',
-                    quote_ident(owner), quote_ident(me.rolname)
+                    quote_ident(owner), quote_ident(me.name)
                     USING ERRCODE = 'insufficient_privilege', HINT = format(
                         'If that role is to administer it, connect as role %I; a role that is not a superuser may name it instead: '
                         'pg-hashindex schema upgrade --owner %I, or in SQL first: SET hashindex.owner = %L. Else have the schema dropped.', owner, owner, owner

@@ -32,7 +32,7 @@ BEGIN
     ELSIF seed IS NULL OR seed < 0 THEN
         RAISE EXCEPTION 'seed is %; it must be 0 or more', seed USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    PERFORM hashindex._require_owner(table_name, ARRAY[column_name], 'Copy its vectors into a table of your own (COPY), and train on that.');
+    PERFORM hashindex._require_read(table_name, ARRAY[column_name], 'Copy its vectors into a table of your own (COPY), and train on that.');
     PERFORM hashindex._check_vector_column(table_name, column_name, NULL);
     EXECUTE format('SELECT {ext}.vector_dims(b.%I) FROM %s b WHERE b.%I IS NOT NULL LIMIT 1', column_name, table_name, column_name) INTO dimension;
     IF dimension IS NULL THEN

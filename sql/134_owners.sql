@@ -56,6 +56,43 @@ BEGIN
 END
 $$;
 
+-- First in each transaction that reads a user's table with rights that its owner may lack: locks the table and what it consists of, so that ALTER TABLE
+-- OWNER waits, and then asks. A statement that is analysed, and not planned, locks what it names and runs nothing of anybody's; LOCK TABLE
+-- wants a right on the whole table, and takes no materialised view. Columns as in _other_owners. pg_hashindex/db/gate.py does the same.
+CREATE OR REPLACE FUNCTION hashindex._require_read(base oid, columns text[] DEFAULT NULL, remedy text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    other record;
+BEGIN
+    IF base IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE 'PREPARE hashindex_read AS SELECT FROM ' || ({read_with});
+    DEALLOCATE hashindex_read;
+    SELECT o.* INTO other FROM hashindex._other_owners(base, columns) o LIMIT 1;
+    IF other.owner IS NOT NULL THEN
+        RAISE EXCEPTION '%', other.refusal USING ERRCODE = 'insufficient_privilege',
+            HINT = coalesce(remedy, format('Connect as role %s, or copy the rows into a table of your own (COPY).', quote_ident(other.owner)));
+    ELSIF other.refusal IS NOT NULL THEN
+        RAISE EXCEPTION 'could not serialize access: %', other.refusal USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+END
+$$;
+
+-- The gate of the table of an index with lists.
+CREATE OR REPLACE FUNCTION hashindex._require_read(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF i.code_table IS NOT NULL THEN
+        PERFORM hashindex._require_read(hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i), hashindex._owner_remedy(i));
+    END IF;
+END
+$$;
+
 -- Advice about the table of an index that got another owner.
 CREATE OR REPLACE FUNCTION hashindex._owner_remedy(i hashindex.index) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

@@ -43,7 +43,7 @@ BEGIN
     used := hashindex.find_model(model);
     PERFORM hashindex._check_evaluated(used, _create_index.table_name, _create_index.column_name);
     PERFORM hashindex._check_plain(_create_index.table_name, _create_index.column_name);
-    PERFORM hashindex._require_owner(
+    PERFORM hashindex._require_read(
         _create_index.table_name, ARRAY[column_name],
         'Have its owner make an index of pgvector over a function of the model, with his own rights: '
             || hashindex._function_instead(_create_index.table_name, _create_index.column_name, used)

@@ -238,6 +238,7 @@ DECLARE
     parts jsonb := hashindex._parts(later);
     kept text[] := hashindex._code_keys(i);
 BEGIN
+    PERFORM hashindex._require_read(i);
     EXECUTE hashindex._fill(
         $order$
         INSERT INTO {code_table} ({each id}, landmark, code{if tenant}, tenant{end tenant})
@@ -302,6 +303,7 @@ BEGIN
     names := hashindex._name_parts(i) || jsonb_build_object(
         'log', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident((hashindex._code_keys(i))[1])
     );
+    PERFORM hashindex._require_read(i);
     IF NOT (is_beside OR i.next_generation IS NOT NULL) OR to_regclass(names ->> 'log') IS NULL THEN
         RETURN 0;
     END IF;
@@ -440,7 +442,7 @@ DECLARE
     ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
     assigned bigint := 0;
 BEGIN
-    PERFORM hashindex._require(i.name);
+    PERFORM hashindex._require_read(i);
     IF i.landmark_table IS NOT NULL THEN
         PERFORM set_config('hnsw.ef_search', '40', true);
         EXECUTE hashindex._fill(

@@ -20,6 +20,7 @@ from psycopg.types.string import ByteaBinaryLoader
 
 from ..errors import InvalidInputError
 from .connection import Connection
+from .gate import pass_gate, tables_in
 
 # Rows decoded at a time: the most rows, and about the most bytes. Each larger block would be newly
 # allocated memory, whose first use costs more than the decoding.
@@ -77,6 +78,8 @@ def stream(
 
     The connection is prepared and in a transaction.
     """
+    for table in tables_in(query):
+        pass_gate(connection, table)
     cursor = RawCursor(connection, row_factory=tuple_row)
     keep_binary(cursor)
     # A libpq older than 17 returns rows one by one, which takes longer.

@@ -24,12 +24,16 @@ def _queries(file: str) -> dict[str, str]:
 def query(name: str) -> str:
     """Return a query of ``sql/queries``, by ``"file.name"``."""
     file, _, own = name.partition(".")
-    return _queries(file)[own]
+    return _fill(_queries(file)[own])
+
+
+def _fill(text: str) -> str:
+    """Put the queries of ``owners.sql`` in the places of their names in brackets."""
+    for name in ("strangers", "other_owners", "read_with", "read", "callers"):
+        text = text.replace(f"{{{name}}}", _queries("owners")[name])
+    return text
 
 
 def text(file: Path) -> str:
     """Return a file of ``sql/``, with the queries of ``owners.sql`` that it names in brackets."""
-    found = file.read_text("utf-8")
-    for name in ("strangers", "other_owners"):
-        found = found.replace(f"{{{name}}}", query(f"owners.{name}"))
-    return found
+    return _fill(file.read_text("utf-8"))

@@ -25,6 +25,7 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import class_row, tuple_row
 
 from ..errors import InvalidInputError
+from .gate import reading
 from .times import keep_times
 
 _Connection = psycopg.Connection[Any]
@@ -43,13 +44,14 @@ def execute(
     """Run a statement whose parameters are ``$1``, ``$2``, ...
 
     ``names`` are put in the places of a template in brackets. psycopg's other cursors would take a
-    % in a name for a placeholder.
+    % in a name for a placeholder. A table of a user's is read behind its gate; see `gate.reading`.
     """
     if names is not None:
         statement = sql.SQL(statement).format(**names)
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-    cursor.execute(statement, values, binary=binary)
-    _receive(connection)
+    with reading(connection, statement):
+        cursor.execute(statement, values, binary=binary)
+        _receive(connection)
     return cursor
 
 
@@ -86,7 +88,8 @@ def read_as(
     Rows come as binary: psycopg reads times as text only if DateStyle is ISO.
     """
     cursor = psycopg.RawCursor(connection, row_factory=class_row(kind))
-    return cursor.execute(statement, values, binary=True).fetchall()
+    with reading(connection, statement):
+        return cursor.execute(statement, values, binary=True).fetchall()
 
 
 @dataclass(frozen=True)

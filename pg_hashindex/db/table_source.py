@@ -15,8 +15,9 @@ from . import rows as rows_of
 from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS
 from .connection import EXTENSION, Connection
+from .gate import UserTable, check_owner, reading
 from .keys import Key, KeyColumns, as_key_columns
-from .owners import ask_schema, check_owner
+from .owners import ask_schema
 from .progress import Progress
 from .sql_files import query
 from .statements import execute, one_row
@@ -38,7 +39,7 @@ class TableRow(NamedTuple):
     key: str | None
 
 
-def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
+def find_relation(connection: Connection, name: str) -> tuple[UserTable, str, int]:
     """Find a table or view: its full name, its kind as in pg_class, and its estimated rows.
 
     Refuses one whose owner could do more as the caller, so that nothing reads it.
@@ -60,7 +61,7 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
         )
     oid, schema, table, kind, rows = row
     check_owner(connection, oid)
-    return sql.Identifier(schema, table), kind, rows
+    return UserTable(schema, table), kind, rows
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class TableSource:
 
     connection: Connection
     name: str
-    table: sql.Identifier
+    table: UserTable
     estimate: int
     vector: str
     vector_type: str = "vector"
@@ -205,7 +206,10 @@ class TableSource:
         key: sql.Composable = sql.SQL("NULL::text")
         if self.key is not None:
             key = self.key.exact_text(self.key.parts())
-        with self.connection.cursor(name="pg_hashindex_sample") as cursor:
+        with (
+            reading(self.connection, self.table),
+            self.connection.cursor(name="pg_hashindex_sample") as cursor,
+        ):
             keep_binary(cursor)
             cursor.itersize = _FETCH_ROWS
             cursor.execute(

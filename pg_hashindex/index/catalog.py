@@ -16,6 +16,7 @@ from psycopg.rows import dict_row
 
 from ..db import rows
 from ..db.connection import Connection
+from ..db.gate import UserTable
 from ..db.keys import Key
 from ..db.locks import retry_while_locked
 from ..db.owners import (
@@ -174,6 +175,7 @@ class IndexRow:
     relation: str | None
     #: Why nothing may read the table, if its owner lacks the administrator's rights.
     refusal: str | None
+    remedy: str
 
     @property
     def row(self) -> "IndexRow":
@@ -213,6 +215,11 @@ class IndexRow:
         return sql.Identifier(self.schema_name, self.table_name)
 
     @property
+    def _kept_table(self) -> UserTable:
+        columns = [*self.key_columns, self.column_name, *filter(None, [self.tenant_column])]
+        return UserTable(self.schema_name, self.table_name).kept_for(columns, self.remedy)
+
+    @property
     def qualified_table(self) -> str:
         """The searched table as SQL writes it."""
         return self.table.as_string(self.connection)
@@ -223,12 +230,11 @@ class IndexRow:
 
         ``key``, ``key_text`` and ``as_ids`` are of a row b of the table, ``code_key`` is of a row c
         of the codes, ``ids`` are its columns, ``whole_key`` is one value of it; ``given_key`` is
-        read from the text ``s.id``; ``fits`` leaves out tenants that an index cannot hold. Refused
-        if the table may not be read.
+        read from the text ``s.id``; ``fits`` leaves out tenants that an index cannot hold. A table
+        that lists are of is read behind its gate; a set of pgvector's, as its caller reads it.
         """
-        self.check_owner()
         return {
-            "table": self.table,
+            "table": self.table if self.set else self._kept_table,
             "table_name": sql.Literal(self.qualified_table),
             "column": sql.Identifier(self.column_name),
             "fits": sql.SQL("" if self.tenant_column is None else "AND hashindex._fits({})").format(
@@ -508,7 +514,7 @@ def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[Index
     """Read an index's row in the catalog on a prepared connection; see `read_row`."""
     check_text("the name of an index", name)
     with translated_errors():
-        yield from schema_owner_steps(connection)
+        yield from schema_owner_steps()
         found = yield from _rows_steps(connection, _NAMED, [name])
     return _only_row(found, name)
 

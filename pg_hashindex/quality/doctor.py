@@ -21,6 +21,7 @@ from psycopg import sql
 
 from ..db import rows as rows_of
 from ..db.connection import EXTENSION, Connection, outside_transactions, prepare
+from ..db.gate import reading
 from ..db.progress import Progress, tell
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
@@ -665,7 +666,8 @@ class _Doctor:
             # The limit of time is of one statement.
             self._limit(until)
 
-        ask(search, asked, answers, warm_up=warm_up, done=done)
+        with reading(self._connection, statement):
+            ask(search, asked, answers, warm_up=warm_up, done=done)
 
     def _plan(
         self, statement: sql.Composable, query: Query, options: LiteralString = ""

@@ -10,6 +10,7 @@ from psycopg import sql
 from psycopg.postgres import types
 
 from ..db.caller_queries import columns_of, errors_naming, exact_text, find_query
+from ..db.gate import reading
 from ..db.table_source import TableSource
 from ..errors import InvalidInputError
 
@@ -47,6 +48,7 @@ class Relations:
         sides: list[int] = []
         with (
             errors_naming(what, source),
+            reading(source.connection, relation),
             source.connection.cursor(name="pg_hashindex_relations") as rows,
         ):
             rows.itersize = _FETCH_LINES

@@ -75,11 +75,12 @@ def mallory(connection, as_role):
 
 @pytest.fixture(params=["keeper", "superuser"])
 def victim(request, keeper, connection):
-    """The administrator, or a superuser."""
+    """The administrator, or a superuser who is one."""
     connection.execute("ALTER TABLE own OWNER TO postgres; GRANT SELECT ON own TO keeper")
     if request.param == "keeper":
         connection.execute("ALTER TABLE own OWNER TO keeper")
         return keeper
+    make_administrator(connection, connection.info.user)
     return connection
 
 

@@ -56,5 +56,6 @@ def test_each_query_has_a_name_and_a_comment_and_is_used():
     for file in (sql_files.folder("sql") / "queries").glob("*.sql"):
         names = re.findall(r"^-- name: (.*)", file.read_text(), re.MULTILINE)
         assert names == [*sql_files._queries(file.stem)], file
-        for name in {*names} - {"strangers"}:
+        # Parts of others.
+        for name in {*names} - {"strangers", "read", "callers"}:
             assert f'query("{file.stem}.{name}")' in used, (file, name)

@@ -17,7 +17,7 @@ from psycopg import sql
 from sqlalchemy.dialects.postgresql import JSONB
 
 from ...db.connection import Connection
-from ...db.owners import check_owner
+from ...db.gate import UserTable, check_owner
 from ...db.server_errors import translated_errors
 from ...db.sql_files import query
 from ...db.statements import execute, one_row
@@ -244,9 +244,9 @@ class DocumentTable:
             execute(connection, _CREATE, names=names)
 
     @property
-    def identifier(self) -> sql.Identifier:
+    def identifier(self) -> UserTable:
         """The table, quoted."""
-        return sql.Identifier(self.schema, self.name)
+        return UserTable(self.schema, self.name)
 
     @property
     def columns(self) -> Any:
@@ -366,7 +366,6 @@ class DocumentTable:
         where: sa.ColumnElement[bool] | None,
     ) -> list[Hit]:
         """Compare all documents with a vector."""
-        self._check_owner(connection)
         text = None if where is None else self.filter(connection, where).as_string()
         search = Exact(self.column, metric).search(k, USUAL, ["embedding IS NOT NULL", text])
         of_column = HalfVector(query.to_list()) if self.vector_type == "halfvec" else query
@@ -375,11 +374,7 @@ class DocumentTable:
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
     ) -> Any:
-        self._check_owner(connection)
         return execute(connection, statement, values, names={"table": self.identifier, **names})
-
-    def _check_owner(self, connection: Connection) -> None:
-        check_owner(connection, self.as_sql(connection))
 
 
 def _as_list(ids: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ...db.connection import Connection
+from ...db.gate import reading
 from ...hashers.numerics.rows import row_slices
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def read_blocks(
     copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
     tenant_part = _LENGTH_BYTES + _TENANT_BYTES if has_tenants else 0
     rows: list[bytes] = []
-    with connection.cursor() as cursor, cursor.copy(copy) as source:
+    with reading(connection, copy), connection.cursor() as cursor, cursor.copy(copy) as source:
         for data in source:
             row = bytes(data)
             if row.startswith(_SIGNATURE):

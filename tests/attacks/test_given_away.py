@@ -1,0 +1,110 @@
+"""A table that is given away while work reads it, and callers who can become a superuser."""
+
+import psycopg
+import pytest
+from fixtures.indexes import indexed
+from fixtures.roles import make_administrator
+from psycopg import sql
+
+from pg_hashindex.db import gate
+from pg_hashindex.db.owners import ask_schema
+from pg_hashindex.db.statements import execute
+from pg_hashindex.errors import MissingRightsError
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def keeper(connection, as_role, items, model):
+    session = as_role("keeper")
+    make_administrator(connection, "keeper")
+    connection.execute("ALTER TABLE items OWNER TO keeper; GRANT CREATE ON SCHEMA public TO keeper")
+    connection.execute("ALTER SCHEMA public OWNER TO keeper")
+    return session
+
+
+def test_a_table_is_not_given_away_between_the_question_and_the_answer(connection, keeper, as_role):
+    """ALTER OWNER waits until the transaction ends that has passed the gate."""
+    as_role("mallory")
+    index = indexed(keeper)
+    connection.execute("SET lock_timeout = '100ms'")
+    with keeper.transaction():
+        execute(keeper, "SELECT count(*) FROM {table}", names=index.row.names)
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            connection.execute("ALTER TABLE items OWNER TO mallory")
+    connection.execute("ALTER TABLE items OWNER TO mallory")
+    with pytest.raises(MissingRightsError, match="belongs to role mallory"):
+        execute(keeper, "SELECT count(*) FROM {table}", names=index.metadata.names)
+
+
+def test_each_block_of_a_build_passes_the_gate(connection, keeper, as_role, monkeypatch):
+    """The table is given away at each beat: no row is read after it."""
+    as_role("mallory")
+    index = indexed(keeper)
+    passed = gate.pass_gate
+    beats, given_at = 0, [0]
+
+    def counting(*arguments):
+        nonlocal beats
+        beats += 1
+        if [beats] == given_at:
+            with psycopg.connect(connection.info.dsn, autocommit=True) as other:
+                other.execute("SET lock_timeout = '100ms'")
+                try:
+                    other.execute("ALTER TABLE items OWNER TO mallory")
+                except psycopg.errors.LockNotAvailable:
+                    # It waits for a gate that was passed before in the same transaction.
+                    pass
+        return passed(*arguments)
+
+    monkeypatch.setattr(gate, "pass_gate", counting)
+    index.rebalance()
+    most = beats
+    assert most >= 3
+    for given_at[0] in range(1, most + 1, max(1, most // 5)):
+        beats = 0
+        try:
+            index.rebalance()
+        except MissingRightsError as error:
+            assert "belongs to role mallory" in str(error)  # noqa: PT017
+        connection.execute("ALTER TABLE items OWNER TO keeper")
+
+
+@pytest.mark.parametrize("inherits", ["INHERIT", "NOINHERIT"])
+def test_a_member_of_a_superuser_counts_as_one(connection, keeper, as_role, inherits):
+    dba = as_role("dba")
+    ask_schema(dba)
+    superuser = sql.Identifier(connection.info.user)
+    connection.execute(
+        sql.SQL("ALTER ROLE dba {}; GRANT {} TO dba").format(sql.SQL(inherits), superuser)
+    )
+    try:
+        with pytest.raises(MissingRightsError, match="belongs to role keeper"):
+            ask_schema(dba)
+        dba.execute("SET ROLE pg_monitor" if inherits == "INHERIT" else "RESET ROLE")
+        with pytest.raises(MissingRightsError, match="belongs to role keeper"):
+            ask_schema(dba)
+    finally:
+        dba.execute("RESET ROLE")
+        connection.execute(sql.SQL("REVOKE {} FROM dba").format(superuser))
+
+
+def test_a_superuser_who_lowers_his_session_stays_one(connection, keeper):
+    connection.execute("SET SESSION AUTHORIZATION keeper")
+    try:
+        with pytest.raises(MissingRightsError, match="belongs to role keeper"):
+            ask_schema(connection)
+    finally:
+        connection.execute("RESET SESSION AUTHORIZATION")
+
+
+def test_a_function_of_another_role_in_an_index(connection, keeper, as_role):
+    mallory = as_role("mallory")
+    connection.execute("CREATE SCHEMA mallory AUTHORIZATION mallory")
+    mallory.execute(
+        "CREATE FUNCTION mallory.yes(integer) RETURNS boolean IMMUTABLE LANGUAGE sql RETURN true; "
+        "GRANT USAGE ON SCHEMA mallory TO keeper"
+    )
+    keeper.execute("CREATE INDEX ON items (id) WHERE mallory.yes(1)")
+    with pytest.raises(MissingRightsError, match=r"function mallory\.yes\(integer\)"):
+        indexed(keeper)
