@@ -542,7 +542,7 @@ def progress(what: str) -> Iterator[None]:
     bars = sys.stderr.isatty() and not is_given("quiet")
     note(what)
     started = time.monotonic()
-    with show_progress(note, bars=bars):
+    with show_progress(None if is_given("quiet") else note, bars=bars):
         yield
     if not bars:
         note(f"{what}: done in {time.monotonic() - started:.0f} s")

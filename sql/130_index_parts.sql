@@ -37,7 +37,10 @@ AS $$
 BEGIN
     IF i.code_table IS NULL THEN
         RAISE EXCEPTION 'index "%" is kept by pgvector, and this needs lists', i.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index of another name with access lists.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format(
+                'Create one beside it: pg-hashindex index create OTHER --table %s --column %s --access lists',
+                hashindex._shell_word(format('%I.%I', i.schema_name, i.table_name)), hashindex._shell_word(i.column_name)
+            );
     END IF;
 END
 $$;

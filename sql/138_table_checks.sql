@@ -60,7 +60,10 @@ BEGIN
     END IF;
     IF column_type NOT IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype) THEN
         RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec', column_name, table_name, column_type
-            USING ERRCODE = 'datatype_mismatch';
+            USING ERRCODE = 'datatype_mismatch', HINT = CASE
+                WHEN column_type IN ('bit'::regtype, 'varbit'::regtype) THEN 'Index the column of vectors; one of codes is named by code_column.'
+                ELSE format('If it holds vectors, run: ALTER TABLE %s ALTER COLUMN %I TYPE {ext}.vector(N) USING %I%s::{ext}.vector(N);', table_name, column_name, column_name,
+                    CASE WHEN column_type IN ('json'::regtype, 'jsonb'::regtype) THEN '::text' END) END;
     END IF;
     IF column_dimension = -1 AND by_rows AND dimension IS NOT NULL THEN
         EXECUTE format(

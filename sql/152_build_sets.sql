@@ -220,6 +220,20 @@ BEGIN
 END
 $$;
 
+-- Adds the column of codes that a set stores.
+CREATE OR REPLACE FUNCTION hashindex._add_code_column(base regclass, used hashindex.model, s hashindex.index_set) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RAISE NOTICE 'column "%" is added to %: the table and its indexes are written again, and searches and writes wait', s.code_column, base;
+    EXECUTE format(
+        'ALTER TABLE %s ADD COLUMN %I bit(%s) GENERATED ALWAYS AS (hashindex.%I(%I)) STORED',
+        base, s.code_column, used.n_bits, hashindex._function_name(used, 'code'), s.column_name
+    );
+END
+$$;
+
 -- Begins a set: its row, and what it takes beside pgvector's index, which is functions of the model, and a column of codes if it stores them.
 CREATE OR REPLACE FUNCTION hashindex._begin_set(i hashindex.index, INOUT s hashindex.index_set, reveal_anchors boolean DEFAULT false)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -254,11 +268,7 @@ BEGIN
     IF s.stores THEN
         SELECT r.named INTO s.code_column FROM (SELECT n, concat_ws('_', i.name, 'code', nullif(n, 1)) AS named FROM generate_series(1, 1000) n) r
         WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = r.named) ORDER BY r.n LIMIT 1;
-        RAISE NOTICE 'column "%" is added to %: the table and its indexes are written again, and searches and writes wait', s.code_column, base;
-        EXECUTE format(
-            'ALTER TABLE %s ADD COLUMN %I bit(%s) GENERATED ALWAYS AS (hashindex.%I(%I)) STORED',
-            base, s.code_column, used.n_bits, hashindex._function_name(used, 'code'), s.column_name
-        );
+        PERFORM hashindex._add_code_column(base, used, s);
     END IF;
     s.relation := hashindex._serving_relation(i, s);
     s.owns_relation := s.relation IS NULL AND s.access IS NOT NULL;

@@ -26,6 +26,7 @@ BEGIN
         RETURN QUERY SELECT 'table', 'broken', NULL::double precision, format('table %I.%I is gone, or has another name: searches fail', i.schema_name, i.table_name), repair;
         RETURN;
     END IF;
+    PERFORM hashindex._go_in_sequence(base);
     faults := ARRAY(SELECT format('%s has no column "%s"', base, c.name) FROM unnest(hashindex._missing_columns(i, s)) c(name));
     RETURN QUERY SELECT 'table', CASE WHEN faults = '{}' THEN 'ok' ELSE 'broken' END, cardinality(faults)::double precision,
         CASE WHEN faults = '{}' THEN 'table, column and key are there' ELSE array_to_string(faults, '; ') || ': searches fail' END, CASE WHEN faults <> '{}' THEN repair END;
@@ -40,7 +41,7 @@ BEGIN
         RETURN;
     END IF;
     EXECUTE format('SELECT coalesce(max({ext}.vector_dims(r.v)), $1) FROM (SELECT b.%I::{ext}.vector AS v FROM %s b WHERE b.%I IS NOT NULL LIMIT 1) r', s.column_name, base, s.column_name)
-    INTO n USING s.dimension;
+    INTO n USING coalesce((SELECT nullif(a.atttypmod, -1) FROM pg_attribute a WHERE a.attrelid = base AND a.attname = s.column_name), s.dimension);
     RETURN QUERY SELECT 'dimension', CASE WHEN n = s.dimension THEN 'ok' ELSE 'broken' END, n,
         CASE WHEN n = s.dimension THEN format('%s, as the set has', n) ELSE format('vectors of %s have %s dimensions, and the set %s: searches fail', base, n, s.dimension) END,
         CASE WHEN n <> s.dimension THEN format('put them into a column of their own, and run: pg-hashindex index swap %s --column COLUMN --model MODEL', i.name) END;
@@ -67,6 +68,14 @@ BEGIN
         RETURN QUERY SELECT 'size', CASE WHEN n > 2 * needed + 8e6 THEN 'warning' ELSE 'ok' END, n / greatest(needed, 8e6),
             format('%s MB, and %s would do', round((n / 1e6)::numeric, 1), round((needed / 1e6)::numeric, 1)),
             CASE WHEN n > 2 * needed + 8e6 THEN format('REINDEX INDEX CONCURRENTLY %s', held) END;
+        IF s.model_id IS NULL THEN
+            -- Three cuts of each coordinate.
+            needed := hashindex._set_bytes(s, NULL, rows) - rows * (s.dimension * (CASE WHEN s.halves THEN 2 ELSE 4 END - 3 / 8.0));
+            RETURN QUERY SELECT 'memory', 'ok', n / pg_size_bytes(current_setting('effective_cache_size')), format('effective_cache_size is %s', current_setting('effective_cache_size')),
+                CASE WHEN n > pg_size_bytes(current_setting('effective_cache_size')) THEN format(
+                    'the index does not fit into memory; codes take about %s MB: train a model, and run: pg-hashindex index swap %s --model MODEL',
+                    round((needed / 1e6)::numeric, 1), i.name) END;
+        END IF;
         lists := substring(array_to_string(c.reloptions, ',') FROM 'lists=([0-9]+)') FROM pg_class c WHERE c.oid = held;
         needed := hashindex._ivfflat_lists(rows);
         IF s.access = 'ivfflat' AND lists IS NOT NULL THEN
@@ -165,13 +174,17 @@ BEGIN
     ) THEN
         SELECT a.attname INTO moved FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
         WHERE x.indexrelid = hashindex._oid_of(i.schema_name, s.relation) AND x.indrelid = hashindex._base_of(i) AND a.atttypid = 'bit'::regtype;
-        IF moved.attname IS NULL THEN
+        IF moved.attname IS NULL AND s.stores THEN
+            PERFORM hashindex._add_code_column(hashindex._base_of(i), m, s) FROM hashindex.model m WHERE m.id = s.model_id;
+            moved.attname := s.code_column;
+        ELSIF moved.attname IS NULL THEN
             RAISE EXCEPTION 'column "%" of codes of index "%" is gone', s.code_column, i.name
                 USING ERRCODE = 'undefined_column', HINT = format('Drop the index, and create it again: pg-hashindex index drop %s', i.name);
         END IF;
         UPDATE hashindex.index_set x SET code_column = moved.attname WHERE x.index_name = i.name AND x.code_column = s.code_column;
+        RETURN NEXT CASE WHEN moved.attname = s.code_column THEN format('made column "%s" of codes again', s.code_column)
+            ELSE format('the column of codes is "%s" now', moved.attname) END;
         s := hashindex._set_of(i.name);
-        RETURN NEXT format('the column of codes is "%s" now', moved.attname);
     END IF;
     IF i.tenant_column IS NOT NULL AND NOT EXISTS (
         SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = i.tenant_column AND NOT a.attisdropped

@@ -44,6 +44,11 @@ def is_shown() -> bool:
     return _BARS.get()
 
 
+def is_listened_to() -> bool:
+    """Return whether bars are drawn, or somebody listens to steps."""
+    return is_shown() or _TELL.get() is not None
+
+
 def tell(message: str) -> None:
     """Tell the current step, in words, to the listener if there is one."""
     listener = _TELL.get()

@@ -6,6 +6,7 @@ own is here: CREATE INDEX CONCURRENTLY, which lets writers work.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any, LiteralString
@@ -16,15 +17,16 @@ from psycopg.conninfo import make_conninfo
 from ..db.connection import Connection, outside_transactions
 from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema
-from ..db.progress import Progress, is_shown
+from ..db.progress import Progress, is_listened_to, tell
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InUseError, InvalidInputError, LowerRecallError
 
-# Seconds between two looks at a build.
+# Seconds between two looks at a build, and of a wait before the one that it waits for is named.
 _LOOK_SECONDS = 0.5
+_WAIT_SECONDS = 3.0
 
 _BEGIN_CREATE: LiteralString = """
     SELECT (b.s).id FROM hashindex._begin_create(
@@ -46,8 +48,9 @@ _LACKS: LiteralString = """
     FROM hashindex.index i, hashindex._set_of(i.name) s WHERE i.name = $1
 """
 _BUILDS: LiteralString = """
-    SELECT p.blocks_done, p.blocks_total FROM pg_catalog.pg_stat_progress_create_index p
-    WHERE p.pid = %s
+    SELECT p.blocks_done, p.blocks_total, (pg_catalog.pg_blocking_pids(a.pid))[1]
+    FROM pg_catalog.unnest(ARRAY[%s::integer]) a(pid)
+    LEFT JOIN pg_catalog.pg_stat_progress_create_index p ON p.pid = a.pid
 """
 _BUILDER: LiteralString = """
     SELECT pid FROM pg_catalog.pg_stat_progress_create_index
@@ -294,23 +297,34 @@ def _another(connection: Connection) -> psycopg.Connection[Any]:
 
 @contextmanager
 def _watched(connection: Connection, table: str) -> Iterator[None]:
-    """Show how far the build is, as another connection sees it."""
+    """Show how far the build is, and which process it waits for, as another connection sees it."""
     pid, ended = connection.info.backend_pid, Event()
     with Progress(f"indexing {table}", unit="block") as bar:
 
         def watch() -> None:
+            named, looks = None, 0
             with suppress(psycopg.Error), _another(connection) as watcher:
                 while not ended.wait(_LOOK_SECONDS):
                     row = watcher.execute(_BUILDS, [pid]).fetchone()
-                    if row is not None and row[1]:
-                        bar.total = row[1]
-                        bar.update(max(row[0] - bar.n, 0))
+                    done, total, blocker = row or (0, 0, None)
+                    if total:
+                        bar.total = total
+                        bar.update(max(done - bar.n, 0))
+                    looks = 0 if blocker is None else looks + 1
+                    if looks * _LOOK_SECONDS >= _WAIT_SECONDS and blocker != named:
+                        named = blocker
+                        tell(
+                            f"the index of {table} waits for the transaction of process {blocker}"
+                            if blocker
+                            else f"the index of {table} waits for a prepared transaction"
+                        )
 
-        if not is_shown():
+        if not is_listened_to():
             yield
             return
 
-        watching = Thread(target=watch, daemon=True)
+        # The listener is a variable of this context.
+        watching = Thread(target=copy_context().run, args=(watch,), daemon=True)
         watching.start()
         try:
             yield

@@ -60,6 +60,8 @@ def test_effort_reaches_the_nodes(session, table):
     )
     query = one(session, f"SELECT embedding::text FROM {table} WHERE id = 7")
 
+    bits = one(session, "SELECT n_bits FROM hashindex.model WHERE name = 'spread'")
+
     def of_a_shard(candidates, effort, more=""):
         rows = session.execute(
             "SELECT * FROM hashindex.explain_search("
@@ -85,8 +87,9 @@ def test_effort_reaches_the_nodes(session, table):
                 assert len(found) == k
             shown = session.execute(
                 f"EXPLAIN (ANALYZE, COSTS off, TIMING off) SELECT id FROM {table} ORDER BY"
-                " hashindex.code_spread(embedding)::bit(24) <~> %s::bit(24) LIMIT 99".encode(),
-                ["1" * 24],
+                f" hashindex.code_spread(embedding)::bit({bits}) <~> %s::bit({bits})"
+                " LIMIT 99".encode(),
+                ["1" * bits],
             ).fetchall()
             assert any("Index Scan using" in row and "rows=23.00" in row for (row,) in shown)
             assert one(session, "SHOW citus.propagate_set_commands") == "local"
@@ -185,3 +188,18 @@ def test_verbs(verbs, url, rows):
         " WHERE a.amname IN ('hnsw', 'ivfflat')"
     ).fetchall()
     assert left == []
+
+
+def test_a_table_that_is_distributed_later(local, url, rows):
+    name = "verbs_later"
+    asked = ("--table", TABLE, "--column", "embedding", "--metric", "l2", "--model", "none")
+    assert printed(url, "index", "create", name, *asked)[0] == 0
+    local.execute("SELECT create_distributed_table(%s, 'id')", [TABLE])
+    assert printed(url, "index", "repair", name)[0] == 0
+    for k in (5, 300):
+        found = local.execute(
+            f"SELECT id FROM hashindex.search_{name}(%s, %s)".encode(), [Vector(rows[9]), k]
+        ).fetchall()
+        assert len(found) == k
+        assert found[0] == (10,)
+    assert printed(url, "index", "drop", name, "--yes")[0] == 0
