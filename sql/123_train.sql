@@ -55,7 +55,7 @@ RETURN ARRAY(
 
 -- Codes of many projections, as hashindex._quantize gives each.
 CREATE OR REPLACE FUNCTION hashindex._codes_of(projections {ext}.vector[], cut_values real[]) RETURNS bit varying[]
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
@@ -91,7 +91,7 @@ $$;
 
 -- The profile of a model by projections of its rows, as Profile.of of pg_hashindex/models/profiles.py makes it, and figures of their bits.
 CREATE OR REPLACE FUNCTION hashindex._profile_of(projections {ext}.vector[], cut_values real[], OUT profile jsonb, OUT bits jsonb)
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
@@ -149,11 +149,13 @@ $$;
 
 -- The ten nearest rows of each of some rows, and what ties with the tenth: number of the query, and place of the row.
 CREATE OR REPLACE FUNCTION hashindex._neighbours(projections {ext}.vector[], metric text, mean {ext}.vector, queries integer[], OUT asking integer[], OUT places integer[])
-LANGUAGE sql STABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
+#variable_conflict use_column
+BEGIN
     WITH p AS MATERIALIZED (SELECT p, place::integer FROM unnest(projections) WITH ORDINALITY r(p, place))
-    SELECT array_agg(q.n ORDER BY q.n, near.place), array_agg(near.place ORDER BY q.n, near.place)
+    SELECT array_agg(q.n ORDER BY q.n, near.place), array_agg(near.place ORDER BY q.n, near.place) INTO asking, places
     FROM (
         -- Products are with the rows themselves, less a number that is the same for all.
         SELECT o.n, o.place, CASE metric WHEN 'ip' THEN p.p OPERATOR({ext}.+) mean ELSE p.p END AS p FROM unnest(queries) WITH ORDINALITY o(place, n) JOIN p USING (place) OFFSET 0
@@ -161,7 +163,8 @@ AS $$
         SELECT p.place FROM p WHERE p.place <> q.place
         ORDER BY CASE metric WHEN 'ip' THEN p.p OPERATOR({ext}.<#>) q.p ELSE p.p OPERATOR({ext}.<->) q.p END
         FETCH FIRST 10 ROWS WITH TIES
-    ) near
+    ) near;
+END
 $$;
 
 -- The fewest candidates, from 10 to `most`, among which rows find .98 of their ten nearest by the codes of all rows, and the part that they find. `asked` has
@@ -226,7 +229,7 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._choose_cuts(
     projections {ext}.vector[], deviation double precision, most integer, queries integer[], asking integer[], places integer[]
 ) RETURNS integer
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
@@ -260,7 +263,7 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._recall_in_training(
     projections {ext}.vector[], metric text, mean {ext}.vector, cut_values real[], queries integer[], asking integer[], places integer[]
 ) RETURNS jsonb
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
@@ -353,8 +356,7 @@ BEGIN
     IF coalesce(cardinality(rows), 0) < least_rows THEN
         RAISE EXCEPTION '% rows are too few to learn from', coalesce(cardinality(rows), 0)
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Let the %s have %s rows or more%s.', CASE WHEN sample < least_rows THEN 'sample' ELSE 'table' END, least_rows,
-                                CASE WHEN NOT force THEN ', or pass force => true' END);
+                  HINT = format('Let the %s have %s rows or more%s.', CASE WHEN sample < least_rows THEN 'sample' ELSE 'table' END, least_rows, CASE WHEN NOT force THEN ', or pass force => true' END);
     ELSIF EXISTS (SELECT FROM unnest(rows) r(v) WHERE {ext}.vector_dims(r.v) <> dimension) THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of several dimensions', column_name, table_name
             USING ERRCODE = 'datatype_mismatch', HINT = 'A model takes one.';
@@ -374,9 +376,8 @@ BEGIN
         WHERE r.place % ceil(cardinality(rows) / 5000.0)::integer = 0 ORDER BY r.place
     );
     -- That of all projections, or for inner products that of those of a long row, as in Python.
-    deviation := sqrt(
-        CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY {ext}.vector_norm(p) ^ 2) ELSE avg({ext}.vector_norm(p) ^ 2) END / dimension
-    ) FROM unnest(projections) p;
+    deviation := sqrt(CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY {ext}.vector_norm(p) ^ 2) ELSE avg({ext}.vector_norm(p) ^ 2) END / dimension)
+    FROM unnest(projections) p;
     -- Two million numbers, or 1,000 rows; 100 are queries.
     measured := ARRAY(
         SELECT r.p FROM unnest(projections) WITH ORDINALITY r(p, place)

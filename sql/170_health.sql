@@ -341,8 +341,7 @@ BEGIN
     )
     SELECT c.name, coalesce(f.status, 'ok'), coalesce(f.n, 0)::double precision,
            CASE WHEN f.n IS NULL THEN c.well
-                ELSE concat_ws(': ', array_to_string(f.all_of_them[:5], '; ')
-                               || CASE WHEN f.n > 5 THEN format('; and %s more', f.n - 5) ELSE '' END, f.consequence) END,
+                ELSE concat_ws(': ', array_to_string(f.all_of_them[:5], '; ') || CASE WHEN f.n > 5 THEN format('; and %s more', f.n - 5) ELSE '' END, f.consequence) END,
            f.advice
     FROM checks c LEFT JOIN found f USING (name) WHERE c.well IS NOT NULL ORDER BY c.place;
 
@@ -358,8 +357,7 @@ BEGIN
                CASE WHEN beside.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept beside', s.model)
                         || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
                     WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
-                    ELSE format('a swap to model %s was left %s', s.model,
-                                CASE WHEN beside.encoded AND beside.building IS NULL THEN 'after encoding' ELSE 'half done' END) END,
+                    ELSE format('a swap to model %s was left %s', s.model, CASE WHEN beside.encoded AND beside.building IS NULL THEN 'after encoding' ELSE 'half done' END) END,
                CASE WHEN beside.swap_state = 'previous' THEN
                         CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
                         || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
