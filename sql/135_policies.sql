@@ -13,6 +13,17 @@ BEGIN
 END
 $$;
 
+-- Whether row security hides rows of a table, or would if it were switched on again.
+CREATE OR REPLACE FUNCTION hashindex._hides_rows(base oid) RETURNS boolean
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relrowsecurity)
+        OR EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = base AND p.polcmd IN ('r', '*'));
+END
+$$;
+
 -- Whether the codes of a table let a role read those rows alone that the table's policies let it read. After a change of the policies the
 -- codes hide all rows.
 CREATE OR REPLACE FUNCTION hashindex._follows_policies(base oid, codes oid) RETURNS boolean
@@ -41,14 +52,14 @@ END
 $$;
 
 -- Makes codes and landmarks follow the policies of their table, which name no column but the tenant's: a role reads those of its tenants.
--- They hide all rows as soon as a policy of the table changes. Where the table has no row security, they have none.
+-- They hide all rows as soon as a policy of the table changes. They keep
+-- them while row security of the table is switched off: it may be switched on again.
 CREATE OR REPLACE FUNCTION hashindex._follow_policies(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    hides boolean := c.relrowsecurity FROM pg_class c WHERE c.oid = base;
     kept record;
     policy record;
 BEGIN
@@ -57,13 +68,12 @@ BEGIN
         FROM pg_class c
         WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relname IN (i.code_table, i.landmark_table)
           AND i.tenant_column IS NOT NULL
-          AND CASE WHEN hides THEN NOT hashindex._follows_policies(base, c.oid) ELSE c.relrowsecurity END
+          AND hashindex._hides_rows(base) AND NOT hashindex._follows_policies(base, c.oid)
     LOOP
         FOR policy IN SELECT p.polname AS name FROM pg_policy p WHERE p.polrelid = kept.relation LOOP
             EXECUTE format('DROP POLICY %I ON %s', policy.name, kept.relation);
         END LOOP;
-        EXECUTE format('ALTER TABLE %s %s ROW LEVEL SECURITY', kept.relation, CASE WHEN hides THEN 'ENABLE' ELSE 'DISABLE' END);
-        CONTINUE WHEN NOT hides;
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', kept.relation);
         EXECUTE format(
             'CREATE POLICY policies_are_unchanged ON %s AS RESTRICTIVE FOR SELECT '
             'USING ((SELECT hashindex._policies_of(hashindex._oid_of(%L, %L))) = %L)',

@@ -22,7 +22,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    hides boolean := c.relrowsecurity FROM pg_class c WHERE c.oid = base;
+    hides boolean := CASE WHEN i.tenant_column IS NULL THEN c.relrowsecurity ELSE hashindex._hides_rows(base) END FROM pg_class c WHERE c.oid = base;
 BEGIN
     RETURN coalesce(CASE
         WHEN NOT hides THEN NULL
@@ -177,9 +177,8 @@ BEGIN
         UNION ALL
         SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
             format('pg-hashindex index grant %s %s; or: pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role), named, hashindex._shell_word(r.role))
-        FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
-        WHERE reason IS NULL AND NOT r.reveals AND (t.relrowsecurity OR c.relrowsecurity)
-          AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
+        FROM hashindex._readers_of(i) r JOIN pg_class c ON c.oid = codes
+        WHERE reason IS NULL AND NOT r.reveals AND (c.relrowsecurity OR (SELECT t.relrowsecurity FROM pg_class t WHERE t.oid = base)) AND NOT hashindex._follows_policies(base, codes)
         UNION ALL
         -- Nothing here grants these.
         SELECT format('role %s may read %s', quote_ident(g.role), c.oid::regclass), format('REVOKE SELECT ON %s FROM %I', c.oid::regclass, g.role)

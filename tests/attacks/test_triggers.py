@@ -139,7 +139,7 @@ def test_an_owners_traps_only_reach_the_owner(keeper, connection, writer, trap):
     with telling(keeper) as ran:
         writer.execute(trap.encode())
         for session in (keeper, connection):
-            with pytest.raises(MissingRightsError, match="belongs to role mallory"):
+            with pytest.raises(MissingRightsError, match="belongs to role"):
                 create_index(session)
     assert ran == []
     assert not keeper.execute("SELECT FROM hashindex.index").fetchall()
@@ -294,7 +294,7 @@ def test_policies_that_hold_for_the_administrator(keeper, connection, writer):
             with pytest.raises(psycopg.Error, match="row-level security"):
                 writer.execute(statement.encode())
     assert ran == []
-    connection.execute("ALTER TABLE items NO FORCE ROW LEVEL SECURITY")
+    connection.execute("ALTER TABLE items NO FORCE ROW LEVEL SECURITY; DROP POLICY p ON items")
     assert_fresh(index)
 
 
