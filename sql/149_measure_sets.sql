@@ -1,8 +1,9 @@
--- Measures what a set takes to find the nearest rows: rows of the table are the queries.
+-- Measures what a set takes to find the nearest rows of queries like the table's rows.
 
--- Rows of the table that serve as queries: their keys and vectors, the distance of the k-th row next to each, and how many such rows there are.
+-- Queries beside rows of the table, each moved by .35 of the difference of two others: a graph finds rows that stand in it by their own links,
+-- and other queries less well. With them, the distance of the k-th row next to each, and how many such rows there are.
 CREATE OR REPLACE FUNCTION hashindex._sample_queries(
-    i hashindex.index, column_name text, k integer, sample integer, OUT ids text[], OUT queries {ext}.vector[], OUT worst double precision[], OUT wanted bigint
+    i hashindex.index, column_name text, k integer, sample integer, OUT queries {ext}.vector[], OUT worst double precision[], OUT wanted bigint
 )
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -11,31 +12,33 @@ AS $$
 DECLARE
     base regclass := hashindex._base_of(i);
     found record;
+    n integer;
 BEGIN
     PERFORM hashindex._check_vector_column(base, column_name, NULL);
     -- Citus runs no query on shards within another.
     EXECUTE format(
-        'SELECT array_agg(r.id), array_agg(r.query) FROM (SELECT %s AS id, b.%I::{ext}.vector AS query FROM %s b WHERE b.%I IS NOT NULL ORDER BY random() LIMIT $1) r',
-        hashindex._key_text('b', i.key_columns), column_name, base, column_name
-    ) INTO ids, queries USING sample;
+        'SELECT array_agg(r.query) FROM (SELECT b.%I::{ext}.vector AS query FROM %s b WHERE b.%I IS NOT NULL ORDER BY random() LIMIT $1) r',
+        column_name, base, column_name
+    ) INTO queries USING sample;
+    n := cardinality(queries);
+    queries := ARRAY(
+        -- The components of a halfvec end at 65504.
+        SELECT CASE WHEN greatest({ext}.vector_norm(a), {ext}.vector_norm(b), {ext}.vector_norm(c)) < 30000
+            THEN a OPERATOR({ext}.+) (b OPERATOR({ext}.-) c) OPERATOR({ext}.*) array_fill(0.35::real, ARRAY[{ext}.vector_dims(a)])::{ext}.vector ELSE a END
+        FROM (SELECT p, queries[p] AS a, queries[p % n + 1] AS b, queries[(p + 1) % n + 1] AS c FROM generate_series(1, n) p) q ORDER BY p
+    );
     wanted := 0;
-    FOR place IN 1..coalesce(cardinality(ids), 0) LOOP
-        SELECT max(x.distance) AS worst, count(*) AS n INTO found FROM (
-            SELECT x.distance FROM hashindex._exact_search(base, i.key_columns, column_name, i.metric, queries[place], k + 1) x
-            WHERE x.id <> ids[place] ORDER BY x.distance LIMIT k
-        ) x;
+    FOR place IN 1..coalesce(n, 0) LOOP
+        SELECT max(x.distance) AS worst, count(*) AS n INTO found FROM hashindex._exact_search(base, i.key_columns, column_name, i.metric, queries[place], k) x;
         worst[place] := found.worst;
         wanted := wanted + found.n;
     END LOOP;
-    IF wanted = 0 THEN
-        ids := NULL;
-    END IF;
 END
 $$;
 
 -- Share of the true neighbours of the queries of _sample_queries that a set finds with n candidates and an effort.
 CREATE OR REPLACE FUNCTION hashindex._recall_of_set(
-    i hashindex.index, s hashindex.index_set, ids text[], queries {ext}.vector[], worst double precision[], wanted bigint, k integer, n integer, effort integer
+    i hashindex.index, s hashindex.index_set, queries {ext}.vector[], worst double precision[], wanted bigint, k integer, n integer, effort integer
 )
 RETURNS double precision
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -43,7 +46,7 @@ SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    statement text := format('SELECT count(*) FILTER (WHERE f.id <> $3 AND f.distance <= $4) FROM (%s) f', hashindex._set_statement(i, s, n, k + 1));
+    statement text := format('SELECT count(*) FILTER (WHERE f.distance <= $3) FROM (%s) f', hashindex._set_statement(i, s, n, k));
     encode text := format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query);
     names text[];
     settings text[];
@@ -55,18 +58,18 @@ BEGIN
     settings := hashindex._put_settings(names, settings);
     FOR place IN 1..cardinality(queries) LOOP
         EXECUTE encode INTO ranked USING queries[place];
-        EXECUTE statement INTO counted USING queries[place]::text, ranked, ids[place], worst[place];
-        found := found + least(counted, k);
+        EXECUTE statement INTO counted USING queries[place]::text, ranked, worst[place];
+        found := found + counted;
     END LOOP;
     settings := hashindex._put_settings(names, settings);
     RETURN found::double precision / nullif(wanted, 0);
 END
 $$;
 
--- The fewest candidates, and the least effort, with which a set finds as many of the true neighbours of sampled rows as wanted, and the recall
--- with them. Where no statement would use pgvector's index yet, a measure would be of another way: then the model's figures stand, and recall is NULL.
+-- The fewest candidates, and the least effort, with which a set finds as many of the true neighbours of such queries as wanted, and the recall
+-- with them. Text embeddings that were held back were found .02 less well: so the goal is .97 where .95 is wanted (measured). Where no statement would use pgvector's index yet, a measure would be of another way: then the model's figures stand, and recall is NULL.
 CREATE OR REPLACE FUNCTION hashindex._measure_set(
-    i hashindex.index, INOUT s hashindex.index_set, OUT recall double precision, goal double precision DEFAULT 0.95, sample integer DEFAULT NULL
+    i hashindex.index, INOUT s hashindex.index_set, OUT recall double precision, goal double precision DEFAULT 0.97, sample integer DEFAULT NULL
 )
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -83,7 +86,7 @@ BEGIN
     IF uses THEN
         -- 300,000 rows are compared with a query in 30 ms.
         known := hashindex._sample_queries(i, s.column_name, 10, coalesce(sample, greatest(20, least(100, 3e7 / greatest(1, hashindex._rows_of(base))))::integer));
-        uses := known.ids IS NOT NULL;
+        uses := known.wanted > 0;
     END IF;
     IF NOT uses THEN
         s.candidates := coalesce(s.candidates, CASE WHEN used.id IS NULL THEN 40 ELSE hashindex._usual_candidates(i, used) END);
@@ -92,7 +95,7 @@ BEGIN
     END IF;
     FOREACH n IN ARRAY CASE WHEN s.candidates IS NOT NULL THEN ARRAY[s.candidates] ELSE '{20,30,40,50,60,80,100,120,160,200,300,400,800}' END LOOP
         recall := hashindex._recall_of_set(
-            i, s, known.ids, known.queries, known.worst, known.wanted, 10, n, coalesce(s.effort, CASE s.access WHEN 'ivfflat' THEN 1000 ELSE n END)
+            i, s, known.queries, known.worst, known.wanted, 10, n, coalesce(s.effort, CASE s.access WHEN 'ivfflat' THEN 1000 ELSE n END)
         );
         EXIT WHEN recall >= goal;
     END LOOP;
@@ -100,7 +103,7 @@ BEGIN
     IF s.effort IS NULL AND (in_parts OR s.access = 'ivfflat') THEN
         FOR place IN 0..10 LOOP
             effort := CASE s.access WHEN 'ivfflat' THEN 2 ^ place ELSE ceil(n * (place + 2) / 12.0) END;
-            recall := hashindex._recall_of_set(i, s, known.ids, known.queries, known.worst, known.wanted, 10, n, effort);
+            recall := hashindex._recall_of_set(i, s, known.queries, known.worst, known.wanted, 10, n, effort);
             EXIT WHEN recall >= goal OR effort >= 1000;
         END LOOP;
         s.effort := effort;
