@@ -135,7 +135,7 @@ def made(connection, keeper, as_role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role(role, made, connection):
+def test_a_role(role, made, keeper, connection):
     given, allowed = ROLES[role]
     connection.execute(given.encode())
     for kind, actions in ACTIONS.items():
@@ -148,7 +148,7 @@ def test_a_role(role, made, connection):
                 assert isinstance(error, refused), f"{role} may {name}: {error}"
     connection.execute("ALTER SCHEMA public OWNER TO pg_database_owner")
     # Whatever was tried, codes are right.
-    index = HashIndex.open(connection, "items_idx")
+    index = HashIndex.open(keeper, "items_idx")
     assert operations.check(index, full=True).as_dict()["status"] != "broken"
 
 
@@ -193,9 +193,9 @@ def test_a_role_in_python(role, made, connection):
     may("administer", lambda: HashIndex.open(made, "items_idx").drop())
 
 
-def test_answers_are_the_same_by_codes_and_without(made, connection):
+def test_answers_are_the_same_by_codes_and_without(made, keeper, connection):
     connection.execute("GRANT SELECT ON items TO tried")
     index = HashIndex.open(made, "items_idx")
     exact = [hit.id for hit in index.search([1.0] * 8, 5, candidates=300)]
-    HashIndex.open(connection, "items_idx").grant("tried")
+    HashIndex.open(keeper, "items_idx").grant("tried")
     assert [hit.id for hit in index.search([1.0] * 8, 5, candidates=300)] == exact
