@@ -74,13 +74,13 @@ BEGIN
 {if tenant}
             IF $5 IS NOT NULL THEN
                 hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                    SELECT {each c.id} FROM {code_table} c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) AND c.tenant = $5
+                    SELECT {each c.id} FROM {code_table} c WHERE {if lists}(c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL){else lists}true{end lists} AND c.tenant = $5
                     ORDER BY {distance} LIMIT hashindex_n
                 ) c);
             ELSE
 {end tenant}
             hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
+                SELECT {each c.id} FROM {code_table} c WHERE {if lists}(c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL){else lists}true{end lists} ORDER BY {distance} LIMIT hashindex_n
             ) c);
 {if tenant}
             END IF;

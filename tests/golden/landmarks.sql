@@ -57,7 +57,7 @@ BEGIN
             -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time.
             done := set_config('enable_indexscan', 'off', true);
             hashindex_ids := ARRAY(SELECT c.id FROM (
-                SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+                SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
             ) c);
             done := set_config('enable_indexscan', 'on', true);
             EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR coalesce(cardinality(hashindex_lists), 0) < hashindex_probes;

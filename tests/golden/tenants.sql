@@ -64,7 +64,7 @@ BEGIN
                 ) c);
             ELSE
             hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-                SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+                SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
             ) c);
             END IF;
             done := set_config('enable_indexscan', 'on', true);
