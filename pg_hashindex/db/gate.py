@@ -30,6 +30,9 @@ class UserTable(sql.Identifier):
     columns: Sequence[str] | None = None
     remedy: str | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, sql.Identifier) and self._obj == other._obj
+
     def __hash__(self) -> int:
         return hash(tuple(self._obj))
 
