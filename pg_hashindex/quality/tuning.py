@@ -217,8 +217,16 @@ def tune_built(
     Settings of an index that was ``complete`` before are only replaced by fewer candidates or
     effort, since times differ from run to run.
     """
-    half = (max(CANDIDATES[0], index.row.candidates // 2),)
-    tuned = tune(index, recall, queries=queries, most_seconds=_BUILT_SECONDS, candidates=half)
+    usual = index.row.candidates
+    # Lists have an effort for each.
+    fewer_candidates = [n for n in CANDIDATES if n < usual] if index.row.set is not None else []
+    tuned = tune(
+        index,
+        recall,
+        queries=queries,
+        most_seconds=_BUILT_SECONDS,
+        candidates=fewer_candidates or (max(CANDIDATES[0], usual // 2),),
+    )
     own, best = tuned.own, tuned.best
     fewer = all(a <= b for a, b in zip(_size(best), _size(own), strict=True))
     better = fewer or not complete
