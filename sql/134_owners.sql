@@ -66,7 +66,8 @@ AS $$
 DECLARE
     other record;
 BEGIN
-    IF base IS NULL THEN
+    -- An index or a type is not read.
+    IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind IN ('r', 'p', 'v', 'm', 'f')) THEN
         RETURN;
     END IF;
     EXECUTE 'PREPARE hashindex_read AS SELECT FROM ' || ({read_with});

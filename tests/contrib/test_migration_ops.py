@@ -232,7 +232,7 @@ def test_a_swap_of_an_index_with_an_access_path(url, connection, items, second, 
 
 @pytest.mark.newest
 def test_an_administrator_migrates(url, connection, items, second, as_role):
-    as_role("app").close()
+    app = as_role("app")
     online(url, create)
     connection.execute(
         "ALTER TABLE items OWNER TO app; GRANT USAGE, CREATE ON SCHEMA public TO app"
@@ -246,7 +246,7 @@ def test_an_administrator_migrates(url, connection, items, second, as_role):
         create(op)
 
     online(url.replace("postgres@", "app@"), change)
-    assert_fresh(opened(connection))
+    assert_fresh(opened(app))
     assert indexes(connection)[0][2] == "lsh:1"
 
 

@@ -33,12 +33,7 @@ MEMBERS = """
     WHERE e.extname = 'pg_hashindex' AND d.deptype = 'e'
 """
 #: Another role may administer.
-AS_ADMINISTRATOR = """
-    DO $$ BEGIN EXECUTE coalesce((
-        SELECT 'SET SESSION AUTHORIZATION ' || nspowner::regrole::text FROM pg_namespace
-        WHERE nspname = 'hashindex'
-    ), 'SELECT 1'); END $$
-"""
+OWNER = "SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'hashindex'"
 OLDER = "0.0.9"
 
 
@@ -90,9 +85,14 @@ def upgrade(url):
     engine.dispose()
 
 
+def as_administrator(url):
+    """Return the address at which the owner of the schema, if there is one, connects."""
+    owner = execute(url, OWNER)
+    return url.replace("postgres@", f"{owner[0][0]}@") if owner else url
+
+
 def status(url):
-    with create_engine(url).connect() as connection:
-        connection.exec_driver_sql(AS_ADMINISTRATOR)
+    with create_engine(as_administrator(url)).connect() as connection:
         return schema.status(connection)
 
 
@@ -275,8 +275,7 @@ def check_updated(url, installed):
     found = status(url)
     assert (found.extension, found.up_to_date) == ("0.1.0", True)
     assert set(execute(url, MEMBERS)) == set(execute(installed, MEMBERS))
-    with connect(url) as connection:
-        connection.execute(AS_ADMINISTRATOR)
+    with connect(as_administrator(url)) as connection:
         assert len(HashIndex.open(connection, "items_idx").search(QUERIES[0], 10)) == 10
         connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 5")
         assert_fresh(HashIndex.open(connection, "items_idx"))
