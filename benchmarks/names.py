@@ -240,7 +240,8 @@ class Writer(threading.Thread):
         self.waits: list[float] = []
 
     def run(self) -> None:
-        vector = Vector(self._base.drawn.queries[0])
+        # No query's, whose neighbours it would leave among dead rows.
+        vector = Vector(self._base.drawn.new_rows[0])
         with self._base.session() as session:
             while not self._ended.is_set():
                 start = time.perf_counter()
@@ -300,6 +301,7 @@ def builds(base: Database) -> Entry:
     measured("prune", lambda s: HashIndex.open(s.connection, "waits").prune())
     with base.session() as session:
         HashIndex.open(session.connection, "waits").drop()
+    base.settle()
     for name in SETS:
         found[f"first search, {name}"] = first_search(base, name)
     return found

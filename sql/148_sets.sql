@@ -219,7 +219,7 @@ BEGIN ATOMIC
         ('hnsw.iterative_scan', CASE WHEN iterates THEN 'relaxed_order' ELSE 'off' END, 'off'),
         ('ivfflat.iterative_scan', CASE WHEN iterates THEN 'relaxed_order' ELSE 'off' END, 'off'),
         ('hnsw.max_scan_tuples', least(greatest(20000, tuples), 2147483647)::bigint::text, '20000'), ('hnsw.scan_mem_multiplier', '8', '1'),
-        ('ivfflat.max_probes', '32768', '32768'), ('enable_seqscan', 'off', 'on');
+        ('ivfflat.max_probes', '32768', '32768'), ('enable_seqscan', 'off', 'on'), ('enable_sort', 'off', 'on');
 END;
 
 -- Puts settings on for this transaction, on the nodes of Citus too: it sends them SET LOCAL, and no set_config, from a function that a

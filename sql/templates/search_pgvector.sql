@@ -1,6 +1,6 @@
 -- Nearest rows by a set that pgvector's index keeps: candidates in the order of the set, then by exact distance. Never short in silence: where
 -- the index gives fewer candidates than wanted, its scan goes on (an iterative scan), and where fewer than k rows are left, all are compared.
--- A generic plan does not know its LIMIT: without sequential scans it takes the index all the same. Citus plans no parameters.
+-- A generic plan does not know its LIMIT: without sequential scans and sorts it takes the index all the same, under a filter that has an index too. Citus plans no parameters.
 CREATE OR REPLACE FUNCTION {search}(
     query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, effort integer DEFAULT NULL, filter text DEFAULT NULL,
     where_equals jsonb DEFAULT NULL,{if tenant} tenant {tenant_type} DEFAULT NULL, all_tenants boolean DEFAULT false,{end tenant}
@@ -14,6 +14,7 @@ SET plan_cache_mode = {if sharded}force_custom_plan{else sharded}force_generic_p
 {if sharded}
 {else sharded}
 SET enable_seqscan = off
+SET enable_sort = off
 {end sharded}
 AS $body$
 #variable_conflict use_column
