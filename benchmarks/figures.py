@@ -119,6 +119,7 @@ PARTS: list[Part] = [
     *_memory("synthetic-300k"),
     Part("functions", "functions.py", "functions_synthetic-300k", first="--again"),
     _retrieval("synthetic-300k"),
+    Part("names", "names.py", "names", first="--again"),
     *(
         _retrieval(data, "--builds 1")
         for data in ("packages", "dims-512", "dims-1536", "synthetic-1m")
