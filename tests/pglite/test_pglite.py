@@ -102,15 +102,15 @@ def test_the_statements_of_the_readme(run):
 
 
 def test_the_statements_from_psql_alone(run):
-    """A model, its function, pgvector's index, a search; and a second version of the model."""
+    """An index of the first code, a search, recall; and a second version of the model by a swap."""
     blocks = blocks_of(REPOSITORY / "docs" / "sql.md")
     statements = [
         statement
         for block in blocks
-        if block.language == "sql" and "plain_idx" in block.code
+        if block.language == "sql" and "plain" in block.code
         for statement in statements_of(block.code)
     ]
-    assert len(statements) == 9
+    assert len(statements) == 7
     for statement, rows in zip(statements, run(*statements), strict=True):
         assert rows or statement.startswith(("CREATE", "DROP", "DELETE")), statement
 
