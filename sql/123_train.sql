@@ -50,7 +50,7 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._cuts(cuts integer, deviation double precision) RETURNS real[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY(
-    SELECT ((n - (cuts + 1) / 2.0) * ('{0,1,0.8,0.8,0.7,0.6,0.5,0.5}'::double precision[])[cuts] * deviation)::real FROM generate_series(1, cuts) n ORDER BY n
+    SELECT ((n - (cuts + 1) / 2.0) * ('{0,1,0.8,0.8,0.7,0.6,0.5,0.5}'::double precision[])[cuts] * deviation)::real FROM generate_series(1, least(cuts, 8)) n ORDER BY n
 );
 
 -- Codes of many projections, as hashindex._quantize gives each.

@@ -31,7 +31,6 @@ SYNTAX_ERROR = {
     "_exact_search",
     "_filter_of",
     "_filtered_search",
-    "_search_filtered_set",
     "_set_statement",
     # The type's name is parsed as one, with an error of syntax on PostgreSQL 15.
     "_key_type",
