@@ -1,6 +1,7 @@
 """``pg-hashindex demo``: the whole way, from vectors to answers, on an embedded PostgreSQL."""
 
 import shlex
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -99,9 +100,10 @@ def _print_sizes(index: HashIndex) -> None:
 
 
 def _print_next(server: EmbeddedServer) -> None:
-    # The path as it was called, since a virtual environment that is not active is not on PATH.
-    as_module = sys.argv[0].endswith("__main__.py")
-    program = shlex.join([sys.executable, "-m", "pg_hashindex"] if as_module else sys.argv[:1])
+    # A virtual environment that is not active is not on PATH.
+    folder = Path(sys.executable).parent
+    on_path = shutil.which("pg-hashindex") == str(folder / "pg-hashindex")
+    path = "" if on_path else f"export PATH={shlex.quote(str(folder))}:$PATH\n  "
     echo(
         f"""
 Try next, in psql:
@@ -118,9 +120,9 @@ Try next, in psql:
   SELECT hashindex.recall('packages_itq');
 
 or from the shell:
-  export PG_HASHINDEX_DATABASE_URL='{server.uri(DATABASE)}'
-  {program} search packages_itq --like 1
+  {path}export PG_HASHINDEX_DATABASE_URL='{server.uri(DATABASE)}'
+  pg-hashindex search packages_itq --like 1
 
 The server keeps running; stop it with:
-  {program} server stop --data-dir {shlex.quote(str(server.data_dir))}"""  # noqa: S608 (printed, not run)
+  pg-hashindex server stop --data-dir {shlex.quote(str(server.data_dir))}"""  # noqa: S608 (printed, not run)
     )

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     metavar="FILE.html",
     help="Write one page too, readable without a network, which also shows the indexes of "
-    "pg_hashindex on the column, if there are any. Needs the extra plot.",
+    "pg_hashindex on the column, if there are any. Needs the extra html.",
 )
 @fail_under_option
 @of_database

@@ -6,6 +6,8 @@ from importlib import import_module
 
 __all__ = ["run"]
 
+_INSTALL = "pip install 'psycopg[binary]', or the system's package, such as libpq5"
+
 
 def run() -> None:
     """Run the program; Ctrl-C ends it with one line and exit code 130."""
@@ -19,6 +21,11 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+    except ImportError as error:
+        if "libpq" not in str(error):
+            raise
+        sys.stderr.write(f"error: psycopg finds no libpq: {_INSTALL}\n")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

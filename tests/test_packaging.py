@@ -18,6 +18,8 @@ from pg_hashindex.cli._shared import LateGroup
 
 import pg_hashindex
 from pg_hashindex import hashers
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.operations.page import check_page
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -116,6 +118,9 @@ def test_the_wheel_is_complete_and_works(wheel, tmp_path):
         missing = set(shipped_files()) - set(archive.namelist())
         assert missing == set()
         assert "pg_hashindex/alembic/__init__.py" not in archive.namelist()
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+        version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+        assert tops == {"pg_hashindex", f"pg_hashindex-{version}.dist-info"}
         archive.extractall(tmp_path / "installed")
     code = "import pg_hashindex.db.schema as s; print(s.__file__); print(s.script())"
     found = subprocess.run(
@@ -164,7 +169,7 @@ def test_from_installation_to_answers(wheel, tmp_path, empty_url):
     program = tmp_path / "venv" / "bin"
     installed = subprocess.run(
         [sys.executable, "-m", "pip", "--python", program / "python", "install", "--quiet",
-         "--no-compile", "--constraint", REPOSITORY / "constraints.txt", wheel],
+         "--no-compile", "--constraint", REPOSITORY / "constraints.txt", f"{wheel}[binary]"],
         capture_output=True,
         text=True,
     )  # fmt: skip
@@ -193,7 +198,37 @@ def test_from_installation_to_answers(wheel, tmp_path, empty_url):
         assert len(connection.execute(statement[1].encode()).fetchall()) == 10
 
 
-HEAVY = ("scipy", "rich", "alembic", "matplotlib", "torch", "sqlalchemy.orm", "mako")
+def test_the_least_that_it_depends_on():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[>=\[]", each)[0] for each in project["dependencies"]}
+    assert needed.isdisjoint({"jinja2", "torch", "matplotlib", "psycopg-binary"})
+    assert "psycopg>=3.2" in project["dependencies"]
+    extras = project["optional-dependencies"]
+    assert {"binary", "torch", "html"} <= set(extras)
+    # Whoever starts the embedded server has no other libpq.
+    assert "pg_hashindex[binary]" in extras["server"]
+
+
+def test_a_missing_libpq_is_named_in_one_line(monkeypatch):
+    monkeypatch.setenv("PSYCOPG_IMPL", "python")
+    code = (
+        "import ctypes.util; ctypes.util.find_library = lambda name: None;"
+        "import sys; sys.argv = ['pg-hashindex', 'schema', 'status'];"
+        "from pg_hashindex.__main__ import run; run()"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode == 1
+    assert found.stderr.startswith("error: psycopg finds no libpq: pip install 'psycopg[binary]'")
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_the_page_of_the_doctor_names_its_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(InvalidInputError, match=r"the extra html: pip install '\.\[html\]'"):
+        check_page(tmp_path / "page.html")
+
+
+HEAVY = ("scipy", "rich", "alembic", "jinja2", "matplotlib", "torch", "sqlalchemy.orm", "mako")
 
 
 @pytest.mark.parametrize("code", ["import pg_hashindex", "import pg_hashindex.cli.search"])

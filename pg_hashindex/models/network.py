@@ -41,7 +41,7 @@ __all__ = ["Network", "NetworkKind", "known_rows", "read_known_rows"]
 
 NetworkKind = Literal["rows", "torch", "trees"]
 
-_INSTALL = "pip install '.[deep]' in the checkout"
+_INSTALL = "pip install '.[torch]' in the checkout"
 _MOST_ARRAYS = 10_000
 # These have a fixed size; an array of objects would be a pickle.
 _DTYPES = tuple(

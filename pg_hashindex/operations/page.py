@@ -1,7 +1,7 @@
 """The page of ``doctor --html``: a table of vectors and its indexes, those of pg_hashindex too.
 
 It is one file of HTML that loads nothing from the network and runs nothing. `look` reads and
-measures the indexes of pg_hashindex, `page` fills ``page.html``. Charts need the extra ``plot``.
+measures the indexes of pg_hashindex, `page` fills ``page.html``. It needs the extra ``html``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
-from ..errors import ConnectionFailedError, HashIndexError, MissingSchemaError
+from ..errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ..index.catalog import IndexRow, read_rows
 from ..index.verifying import as_bits
 from ..models.whole_files import write_whole
@@ -52,6 +52,7 @@ _OF_COLUMN: LiteralString = """
     ORDER BY i.name
 """
 
+_INSTALL = "pip install '.[html]' in the checkout"
 # The most codes to draw; reading eight million bits takes about a second.
 _MOST_CODES = 10_000
 _MOST_BITS = 8_000_000
@@ -227,6 +228,14 @@ def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
     return as_bits(drawn) if drawn else None
 
 
+def _jinja2() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise InvalidInputError(f"the page needs the extra html: {_INSTALL}") from error
+    return jinja2
+
+
 def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     """Return the page of what the doctor found about a table, and `look` about its indexes.
 
@@ -238,9 +247,9 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     Raises
     ------
     InvalidInputError
-        If matplotlib is missing.
+        If jinja2 or matplotlib is missing.
     """
-    import jinja2
+    jinja2 = _jinja2()
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -419,8 +428,10 @@ def check_page(path: Path) -> None:
     Raises
     ------
     InvalidInputError
-        If matplotlib is missing, there is no such folder, or the path is not a plain file.
+        If jinja2 or matplotlib is missing, there is no such folder, or the path is not a plain
+        file.
     """
+    _jinja2()
     with drawing():
         check_file(path)
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import numpy as np
@@ -15,9 +16,11 @@ from click.testing import CliRunner
 from fixtures.commands import children
 from fixtures.servers import make_folder
 from pg_hashindex.cli import main
+from pg_hashindex.cli.demo import _print_next
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
+from pg_hashindex.server.demo import DATABASE
 
 pytestmark = pytest.mark.newest
 
@@ -490,3 +493,16 @@ def test_demo(run, server, server_folder, monkeypatch):
             assert word in result.stdout
         assert "making database pg_hashindex_demo, and" in result.stderr
         assert run("server", "status", *arguments, code=1).stdout
+
+
+@pytest.mark.parametrize("on_path", [False, True])
+def test_the_demo_ends_with_lines_to_paste(server, monkeypatch, capsys, on_path):
+    folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin" if on_path else "/usr/bin")
+    _print_next(server)
+    printed = capsys.readouterr().out
+    assert (f"  export PATH={folder}:$PATH\n" in printed) is not on_path
+    assert (
+        f"  export PG_HASHINDEX_DATABASE_URL='{server.uri(DATABASE)}'\n  pg-hashindex search "
+        in printed
+    )

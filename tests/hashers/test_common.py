@@ -525,11 +525,11 @@ def test_torch_is_needed_to_train_and_not_before():
     )  # fmt: skip
     lines = done.stdout.splitlines()
     trains = (
-        "this method trains a neural network, which needs torch: pip install '.[deep]' in the "
+        "this method trains a neural network, which needs torch: pip install '.[torch]' in the "
         "checkout"
     )
     assert lines[:4] == [trains] * 4
     assert lines[4] == (
-        "this model is a neural network, which needs torch: pip install '.[deep]' in the checkout"
+        "this model is a neural network, which needs torch: pip install '.[torch]' in the checkout"
     )
     assert "bgdh" in done.stdout.split("Usage: ")[1]

@@ -387,7 +387,7 @@ def test_a_network_of_torch_comes_after_the_layers(monkeypatch):
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     replace_networks(monkeypatch, None)
     model = Model("t", "dpsh", 3, (), network=torch_network())
-    with pytest.raises(InvalidInputError, match=r"needs torch: pip install '\.\[deep\]'"):
+    with pytest.raises(InvalidInputError, match=r"needs torch: pip install '\.\[torch\]'"):
         model.encode(np.ones((1, 3)))
 
 

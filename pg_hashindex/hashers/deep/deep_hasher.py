@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .learning import Schedule, Trainer
     from .losses import LabelLoss, PairwiseLoss
 
-_INSTALL = "pip install '.[deep]' in the checkout"
+_INSTALL = "pip install '.[torch]' in the checkout"
 _MOST_UNITS = 16_000
 #: The most steps, rows or units that a parameter may ask for.
 MOST_STEPS = 10**9
