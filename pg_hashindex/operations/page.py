@@ -267,7 +267,7 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     heads = [*verdicts, *([_of_table(found)] if found.indexes or not ours else [])]
     points = [*_points(found), *(point for one in ours for point in _points_of(one))]
     exact = found.exact
-    return environment.get_template("page.html").render(
+    text: str = environment.get_template("page.html").render(
         found=found,
         made_at=datetime.now(UTC),
         verdict=max(heads, key=lambda one: ("ok", "warning", "broken").index(one.level)),
@@ -280,6 +280,7 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
         looked=looked,
         charts={one.index.name: list(_charts(one, n)) for n, one in enumerate(ours, 1)},
     )
+    return text
 
 
 def _of_table(found: Diagnosis) -> Advice:
