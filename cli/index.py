@@ -531,7 +531,7 @@ def _note_building(found: IndexRow) -> None:
 
 
 def _note_swap(found: IndexRow) -> None:
-    row = swap_row(found, to_read=False)
+    row = swap_row(found)
     if row is None:
         return
     model = row.model_name

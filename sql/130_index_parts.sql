@@ -20,10 +20,8 @@ BEGIN
         PERFORM hashindex._check_administrator();
     END IF;
     -- A set of pgvector is searched and built with the caller's rights.
-    IF reads AND administers THEN
+    IF reads THEN
         PERFORM hashindex._require_read(i);
-    ELSIF reads AND i.code_table IS NOT NULL THEN
-        PERFORM hashindex._require_owner(hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i), hashindex._owner_remedy(i));
     END IF;
     RETURN i;
 END

@@ -120,13 +120,13 @@ BEGIN
         -- Whether a written row has other types than the index keeps, and whether its values fit into those.
         'types_differ', types.differ, 'as_kept', types.kept,
         -- Whether a trigger may name its table: not if that was renamed, and another has its name, nor if an owner lacks the administrator's
-        -- rights. The owners of types that are built in need not be looked up for each row.
-        'is_readable', concat('(TG_TABLE_SCHEMA, TG_TABLE_NAME) = ', format('(%L, %L)', i.schema_name, i.table_name), ' AND ', CASE WHEN EXISTS (
+        -- rights. Where types are built in, the owner of the table alone is looked up for each row, and all where a strict snapshot may show a former one.
+        'is_readable', concat('(TG_TABLE_SCHEMA, TG_TABLE_NAME) = ', format('(%L, %L)', i.schema_name, i.table_name), ' AND (', CASE WHEN NOT EXISTS (
             SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
             WHERE a.attrelid = to_regclass(parts ->> 'table') AND a.attname = ANY (hashindex._read_columns(i))
               AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
-        ) THEN format('hashindex._require_owner(TG_RELID, %L)', hashindex._read_columns(i))
-        ELSE 'pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), current_user, ''USAGE'')' END),
+        ) THEN 'EXISTS (SELECT FROM pg_class c WHERE c.oid = TG_RELID AND pg_has_role(c.relowner, current_user, ''USAGE'') AND (NOT hashindex_strict OR c.xmax = ''0''::xid)) OR '
+        END, format('NOT EXISTS (SELECT FROM hashindex._other_owners(TG_RELID, %L)))', hashindex._read_columns(i))),
         -- Whether the codes are complete for this snapshot, are of this table, and were not dropped by a build.
         'codes_are_seen', hashindex._fill('EXISTS (SELECT FROM hashindex.index x WHERE {seen})', conditions),
         'codes_are_kept', hashindex._fill('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = {index} AND {kept})', conditions),

@@ -238,7 +238,6 @@ DECLARE
     parts jsonb := hashindex._parts(later);
     kept text[] := hashindex._code_keys(i);
 BEGIN
-    PERFORM hashindex._require_read(i);
     EXECUTE hashindex._fill(
         $order$
         INSERT INTO {code_table} ({each id}, landmark, code{if tenant}, tenant{end tenant})

@@ -110,7 +110,6 @@ DECLARE
     i hashindex.index := hashindex._require(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
 BEGIN
-    PERFORM hashindex._require_read(i);
     IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.repairable) THEN
         RETURN false;
     END IF;

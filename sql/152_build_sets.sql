@@ -172,9 +172,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = format('Train a model for %s, or name metric %s.', i.metric, used.metric);
     ELSIF used.n_bits > 64000 THEN
         PERFORM hashindex._refuse('bits', used.n_bits, '64000 or fewer, which pgvector indexes');
-    ELSIF s.model_id IS NOT NULL AND NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.oid = hashindex._administrator()) AND EXISTS (
-        SELECT FROM pg_class c JOIN pg_roles r ON r.rolsuper AND pg_has_role(c.relowner, r.oid, 'MEMBER') WHERE c.oid = base
-    ) THEN
+    ELSIF s.model_id IS NOT NULL AND NOT {strong hashindex._administrator()} AND EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND {strong c.relowner}) THEN
         RAISE EXCEPTION '% belongs to a superuser, and its writers would run a function of role %', base, hashindex._administrator()::regrole
             USING ERRCODE = 'insufficient_privilege', HINT = 'Search its vectors, with model none, or give the table to another role.';
     ELSIF s.code_column IS NOT NULL AND NOT s.stores THEN

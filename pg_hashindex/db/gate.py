@@ -68,41 +68,28 @@ def reading(connection: psycopg.Connection[Any], statement: Any) -> Iterator[Non
 
 
 def pass_gate(connection: psycopg.Connection[Any], table: UserTable) -> None:
-    """Lock a table until the transaction ends; refuse it if an owner could do more as we."""
-    name = table.as_string(connection)
-    lock_read(connection, name)
-    check_owner(connection, name, table.columns, table.remedy)
+    """Lock a table until the transaction ends, and then refuse it if an owner could do more as we.
 
-
-def lock_read(connection: psycopg.Connection[Any], name: str) -> None:
-    """Lock a table, its partitions, and the tables of a view, until the transaction ends.
-
-    LOCK TABLE wants a right on the whole table, and takes no materialised view. A statement that
-    is analysed, and not planned, locks what it names, and runs nothing.
+    Its partitions and the tables of a view are locked too. LOCK TABLE wants a right on the whole
+    table, and takes no materialised view. A statement that is analysed, and not planned, locks what
+    it names, and runs nothing.
     """
+    name = table.as_string(connection)
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
     row = cursor.execute(query("owners.read_with"), [name], prepare=False).fetchone()
     assert row is not None  # noqa: S101
-    for text in (f"PREPARE hashindex_read AS SELECT FROM {row[0]}", "DEALLOCATE hashindex_read"):
-        cursor.execute(text.encode(connection.info.encoding), prepare=False)
-
-
-def check_owner(
-    connection: psycopg.Connection[Any],
-    table: int | str,
-    columns: Sequence[str] | None = None,
-    remedy: str | None = None,
-) -> None:
-    """Refuse a table, by its oid or name, whose owner could do more as the caller."""
-    cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-    values = [str(table), None if columns is None else list(columns)]
+    if row[0] is not None:
+        for text in (
+            f"PREPARE hashindex_read AS SELECT FROM {row[0]}",
+            "DEALLOCATE hashindex_read",
+        ):
+            cursor.execute(text.encode(connection.info.encoding), prepare=False)
+    values = [name, None if table.columns is None else list(table.columns)]
     row = cursor.execute(query("owners.other_owners"), values).fetchone()
     if row is None:
         return
     owner, refusal = row
     if owner is None:
         raise DatabaseStateError(f"{refusal}; run it again")
-    raise MissingRightsError(
-        f"{refusal}; "
-        + (remedy or f"connect as role {owner}, or copy the rows into a table of your own (COPY)")
-    )
+    remedy = f"connect as role {owner}, or copy the rows into a table of your own (COPY)"
+    raise MissingRightsError(f"{refusal}; {table.remedy or remedy}")

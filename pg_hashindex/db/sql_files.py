@@ -28,10 +28,14 @@ def query(name: str) -> str:
 
 
 def _fill(text: str) -> str:
-    """Put the queries of ``owners.sql`` in the places of their names in brackets."""
+    """Put the queries of ``owners.sql`` in the places of their names in brackets.
+
+    ``{strong ROLE}`` is the one condition that has a role in its place.
+    """
     for name in ("strangers", "other_owners", "read_with", "read", "callers"):
         text = text.replace(f"{{{name}}}", _queries("owners")[name])
-    return text
+    strong = _queries("owners")["strong"]
+    return re.sub(r"\{strong ([^{}]+)\}", lambda role: strong.replace("{role}", role[1]), text)
 
 
 def text(file: Path) -> str:

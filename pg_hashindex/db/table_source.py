@@ -15,7 +15,7 @@ from . import rows as rows_of
 from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS
 from .connection import EXTENSION, Connection
-from .gate import UserTable, check_owner, reading
+from .gate import UserTable, reading
 from .keys import Key, KeyColumns, as_key_columns
 from .owners import ask_schema
 from .progress import Progress
@@ -47,7 +47,7 @@ def find_relation(connection: Connection, name: str) -> tuple[UserTable, str, in
     try:
         row = execute(
             connection,
-            "SELECT c.oid, n.nspname, c.relname, c.relkind, c.reltuples::bigint "
+            "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint "
             "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
             "WHERE c.oid = $1::regclass::oid",
             [name],
@@ -59,9 +59,10 @@ def find_relation(connection: Connection, name: str) -> tuple[UserTable, str, in
         raise InvalidInputError(
             f"{name!r} is a shard, which Citus hides; to have it shown, set {SHOW_SHARDS}"
         )
-    oid, schema, table, kind, rows = row
-    check_owner(connection, oid)
-    return UserTable(schema, table), kind, rows
+    schema, name, kind, rows = row
+    table = UserTable(schema, name)
+    with reading(connection, table):
+        return table, kind, rows
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, LiteralString, Protocol, cast, get_args
+from typing import Any, Literal, LiteralString, Protocol, Self, cast, get_args
 
 import psycopg
 from psycopg import sql
@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 
 from ..db import rows
 from ..db.connection import Connection
-from ..db.gate import UserTable
+from ..db.gate import UserTable, reading
 from ..db.keys import Key
 from ..db.locks import retry_while_locked
 from ..db.owners import (
@@ -29,7 +29,6 @@ from ..db.statements import Statement, Steps, check_text, execute, one_row, read
 from ..errors import (
     DatabaseStateError,
     InvalidInputError,
-    MissingRightsError,
     RowsLeftOutWarning,
     UnknownIndexError,
 )
@@ -174,7 +173,6 @@ class IndexRow:
     #: The index of pgvector's.
     relation: str | None
     #: Why nothing may read the table, if its owner lacks the administrator's rights.
-    refusal: str | None
     remedy: str
 
     @property
@@ -340,10 +338,10 @@ class IndexRow:
                 f"index {self.name!r} is kept by pgvector ({self.set}), not by lists: {instead}"
             )
 
-    def check_owner(self) -> None:
-        """Refuse to read a table whose owner lacks the administrator's rights."""
-        if self.refusal is not None:
-            raise MissingRightsError(self.refusal)
+    def passed(self) -> Self:
+        """Return the row, once its table has passed the gate; whatever reads it passes again."""
+        with translated_errors(self), reading(self.connection, self.names["table"]):
+            return self
 
     def change(
         self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
@@ -473,10 +471,7 @@ def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
 def read_rows(
     connection: Connection, which: LiteralString, values: Sequence[Any] = ()
 ) -> list[IndexRow]:
-    """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ...
-
-    Before the table of a row is read, call its `IndexRow.check_owner`.
-    """
+    """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ..."""
     with translated_errors():
         prepare_schema(connection)
         idle = connection.info.transaction_status == TransactionStatus.IDLE
@@ -495,37 +490,36 @@ def _rows_steps(
     return [IndexRow(connection=used, **row) for row in rows]
 
 
-def read_row(connection: Connection, name: str, *, to_read: bool = True) -> IndexRow:
-    """Read an index's row in the catalog; check its table, unless that is not ``to_read``."""
+def read_row(connection: Connection, name: str) -> IndexRow:
+    """Read an index's row in the catalog."""
     check_text("the name of an index", name)
-    return _only_row(read_rows(connection, _NAMED, [name]), name, to_read)
+    return _only_row(read_rows(connection, _NAMED, [name]), name)
 
 
-def swap_row(
-    index: IndexRow, states: Sequence[SwapState] = get_args(SwapState), *, to_read: bool = True
-) -> IndexRow | None:
-    """Return the row beside an index if it is in one of these states; as `read_row` otherwise."""
+def swap_row(index: IndexRow, states: Sequence[SwapState] = get_args(SwapState)) -> IndexRow | None:
+    """Return the row beside an index if it is in one of these states."""
     which: LiteralString = "WHERE i.swap_of = $1 AND i.swap_state = ANY ($2::text[])"
     found = read_rows(index.connection, which, [index.name, list(states)])
-    return _only_row(found, index.name, to_read) if found else None
+    return found[0] if found else None
 
 
 def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:
-    """Read an index's row in the catalog on a prepared connection; see `read_row`."""
+    """Read the row of an index to search, on a prepared connection; the gate of its table too."""
     check_text("the name of an index", name)
     with translated_errors():
         yield from schema_owner_steps()
         found = yield from _rows_steps(connection, _NAMED, [name])
+        yield Statement(
+            "SELECT hashindex._require_read(i) FROM hashindex.index i WHERE i.name = $1", [name]
+        )
     return _only_row(found, name)
 
 
-def _only_row(found: list[IndexRow], name: str, to_read: bool = True) -> IndexRow:
+def _only_row(found: list[IndexRow], name: str) -> IndexRow:
     if not found:
         raise UnknownIndexError(
             f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
         )
-    if to_read:
-        found[0].check_owner()
     return found[0]
 
 

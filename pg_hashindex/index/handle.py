@@ -66,7 +66,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         UnknownIndexError
             If there is none.
         """
-        return cls(connection, name, read_row(connection, name, to_read=False))
+        return cls(connection, name, read_row(connection, name))
 
     @classmethod
     def create(
@@ -260,13 +260,12 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         MissingRightsError
             If its table got an owner without the administrator's rights.
         """
-        self._row = read_row(self.connection, self.name)
-        return self._row
+        return self.metadata.passed()
 
     @property
     def metadata(self) -> IndexRow:
         """The index's row in the catalog, for what does not read its table."""
-        self._row = read_row(self.connection, self.name, to_read=False)
+        self._row = read_row(self.connection, self.name)
         return self._row
 
     def __getattr__(self, name: str) -> Any:

@@ -345,7 +345,6 @@ class Searches(Generic[Hits, HybridHits]):
         row = self._row
         if row is None or asked.needs_fresh_row(row):
             row = yield from self._row_steps()
-        row.check_owner()
         asked_again = False
         while True:
             times = row.key.has_times

@@ -189,7 +189,6 @@ def look(
         )
 
     def looked_at(row: IndexRow) -> Looked:
-        row.check_owner()
         own = row.candidates_for(found.k)
         return Looked(
             row,

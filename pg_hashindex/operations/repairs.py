@@ -136,7 +136,7 @@ def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired
     if row.set is not None:
         done = sets.repair(row.connection, row.name, row.qualified_table, memory=as_bytes("1GB"))
         return Repaired(row.name, tuple(done))
-    return _run(index.row, None, full=full, undo=undo)
+    return _run(row, None, full=full, undo=undo)
 
 
 def rebind(
@@ -183,7 +183,7 @@ def rebind(
     names = (table, column, as_key_columns(key_columns), tenant)
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index has now")
-    return _run(index.row, names)
+    return _run(index.metadata, names)
 
 
 def _run(
@@ -256,7 +256,7 @@ class _Repairer:
             moved = column if index.column_name == self.index.column_name else None
             given = [index.name, table, moved, key_columns, tenant]
             row = execute(self.connection, _REBIND, given).fetchone()
-            read_row(self.connection, index.name)
+            read_row(self.connection, index.name).passed()
             if tenant is not None:
                 (fault,) = one_row(self.connection, _TENANT_FAULT, [index.name])
                 if fault is not None:

@@ -18,12 +18,7 @@ SELECT i.name, coalesce(m.name, 'none') AS model, coalesce(m.version, 1) AS mode
        CASE WHEN i.code_table IS NULL THEN hashindex._options_of_set(i, s)
            ELSE hashindex._options_of(i) END AS options,
        CASE WHEN i.code_table IS NULL THEN hashindex._set_text(s) END AS set,
-       s.relation, CASE WHEN i.code_table IS NOT NULL THEN (
-           SELECT pg_catalog.concat(o.refusal, '; ', hashindex._owner_remedy(i))
-           FROM hashindex._other_owners(
-               hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i)
-           ) o LIMIT 1
-       ) END AS refusal, hashindex._owner_remedy(i) AS remedy
+       s.relation, hashindex._owner_remedy(i) AS remedy
 FROM hashindex.index i LEFT JOIN hashindex.index_set s ON s.id = (
     SELECT x.id FROM hashindex.index_set x WHERE x.index_name = i.name
     ORDER BY x.state = 'used' DESC, x.id LIMIT 1

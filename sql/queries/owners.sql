@@ -1,9 +1,11 @@
+-- name: strong
+-- Whether a role is a superuser, or can become one: by INHERIT, SET ROLE or a grant to itself.
+EXISTS (SELECT FROM pg_catalog.pg_roles strong WHERE strong.rolsuper AND pg_catalog.pg_has_role({role}, strong.oid, 'MEMBER'))
+
 -- name: callers
 -- The roles whose rights code gains that runs in this session: the present one, and those that SET ROLE and SET SESSION AUTHORIZATION
 -- would bring back; and whether each can become a superuser.
-SELECT r.oid AS role, r.rolname AS name, EXISTS (
-    SELECT FROM pg_catalog.pg_roles s WHERE s.rolsuper AND pg_catalog.pg_has_role(r.oid, s.oid, 'MEMBER')
-) AS super
+SELECT r.oid AS role, r.rolname AS name, {strong r.oid} AS super
 FROM pg_catalog.pg_roles r
 WHERE r.rolname IN (session_user, current_user) OR r.oid = (
     -- The role that connected, whatever was set since.
@@ -13,7 +15,8 @@ WHERE r.rolname IN (session_user, current_user) OR r.oid = (
 -- name: read_with
 -- A table with what a query on it reads, its partitions and the tables of a view, as a FROM list that locks each. $1: the table, by oid or name.
 {read}
-SELECT pg_catalog.string_agg(pg_catalog.format('ONLY %s', r.oid::pg_catalog.regclass), ', ' ORDER BY r.oid) FROM read r
+SELECT pg_catalog.string_agg(pg_catalog.format('ONLY %s', c.oid::pg_catalog.regclass), ', ' ORDER BY c.oid)
+FROM read r JOIN pg_catalog.pg_class c ON c.oid = r.oid WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
 
 -- name: read
 -- The table $1, its partitions, and what a view reads.
@@ -98,17 +101,15 @@ WHERE NOT EXISTS (
     WHERE pg_catalog.pg_has_role(o.owner, a.role, 'USAGE') AND ($2 IS NOT NULL OR NOT EXISTS (SELECT FROM callers c WHERE c.super))
 ) AND ($2 IS NOT NULL OR EXISTS (
     SELECT FROM callers c
-    WHERE NOT CASE WHEN c.super THEN EXISTS (
-        SELECT FROM pg_catalog.pg_roles s WHERE s.rolsuper AND pg_catalog.pg_has_role(o.owner, s.oid, 'MEMBER')
-    ) OR o.owner = c.role ELSE pg_catalog.pg_has_role(o.owner, c.role, 'USAGE') END
+    WHERE NOT CASE WHEN c.super THEN {strong o.owner} OR o.owner = c.role ELSE pg_catalog.pg_has_role(o.owner, c.role, 'USAGE') END
 ))
 UNION ALL
--- A snapshot may show who owned the table before somebody altered it: what is planned follows the present catalog.
-SELECT NULL, pg_catalog.format('table %s was altered since this transaction began', c.oid::pg_catalog.regclass)
-FROM read r JOIN pg_catalog.pg_class c ON c.oid = r.oid
+-- A snapshot may show who owned the table before somebody altered it, or be older than the table: what is planned follows the present catalog.
+SELECT NULL, pg_catalog.format('table %s was altered since this transaction began', r.oid::pg_catalog.regclass)
+FROM read r LEFT JOIN pg_catalog.pg_class c ON c.oid = r.oid
 CROSS JOIN (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint) here (n)
 -- Transactions are numbered modulo 2^32.
-WHERE CASE WHEN pg_catalog.current_setting('transaction_isolation') <> 'read committed' AND c.xmax <> '0'::pg_catalog.xid THEN
+WHERE CASE WHEN c.oid IS NULL THEN r.oid IS NOT NULL WHEN pg_catalog.current_setting('transaction_isolation') <> 'read committed' AND c.xmax <> '0'::pg_catalog.xid THEN
     pg_catalog.pg_xact_status((here.n + ((c.xmax::text::bigint - here.n + 2147483648) & 4294967295) - 2147483648)::text::pg_catalog.xid8) = 'committed'
 END
 
@@ -133,9 +134,7 @@ WHERE n.nspname = 'hashindex' AND o.owner <> n.nspowner ORDER BY 1
 -- name: schema_owner
 -- Whether the caller may run what the owner of schema hashindex has put there, the owner, and the caller; and whether the schema is
 -- one from before the first release, which had no table of objects.
-SELECT NOT me.super OR EXISTS (
-           SELECT FROM pg_catalog.pg_roles s WHERE s.rolsuper AND pg_catalog.pg_has_role(n.nspowner, s.oid, 'MEMBER')
-       ),
+SELECT NOT me.super OR {strong n.nspowner},
        pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(n.nspowner)),
        pg_catalog.quote_ident(me.name),
        pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL

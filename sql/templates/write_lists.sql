@@ -28,9 +28,6 @@ BEGIN
         END IF;
     END IF;
     hashindex_readable := {is_readable};
-    IF hashindex_strict THEN
-        PERFORM hashindex._refuse_altered(TG_RELID);
-    END IF;
     IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
@@ -48,7 +45,7 @@ BEGIN
     ELSIF TG_OP <> 'DELETE' THEN
         IF {types_differ} THEN
             -- A key or the tenant has another type now. What fits into the former one is written all the same.
-            PERFORM hashindex._require_owner(TG_RELID, {read_columns}, format('Run: pg-hashindex index repair %s', {index}));
+            PERFORM hashindex._require_read(TG_RELID, {read_columns}, format('Run: pg-hashindex index repair %s', {index}));
             BEGIN
                 PERFORM {as_kept};
             EXCEPTION WHEN data_exception OR undefined_function THEN

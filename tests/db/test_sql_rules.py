@@ -163,7 +163,7 @@ def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(with_
         if called <= reached:
             break
         reached |= called
-    assert {"_refuse_vector", "_layers_of", "_require_owner"} <= reached
+    assert {"_refuse_vector", "_layers_of", "_other_owners"} <= reached
     for function in found:
         if function.name in reached and not function.standard_body:
             assert f"search_path={NARROW_PATH}" in (function.settings or []), function.signature

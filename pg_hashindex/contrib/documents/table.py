@@ -17,7 +17,7 @@ from psycopg import sql
 from sqlalchemy.dialects.postgresql import JSONB
 
 from ...db.connection import Connection
-from ...db.gate import UserTable, check_owner
+from ...db.gate import UserTable, reading
 from ...db.server_errors import translated_errors
 from ...db.sql_files import query
 from ...db.statements import execute, one_row
@@ -193,12 +193,14 @@ class DocumentTable:
     @classmethod
     def find(cls, connection: Connection, schema: str, name: str) -> "DocumentTable | None":
         """Find a table and check its columns; return None if there is no such table."""
-        table = sql.Identifier(schema, name).as_string(connection)
+        known = UserTable(schema, name)
+        table = known.as_string(connection)
         with translated_errors():
             rows = execute(connection, _COLUMNS, [table]).fetchall()
         if not rows:
             return None
-        check_owner(connection, table)
+        with reading(connection, known):
+            pass
         types = {row[0]: row[4] for row in rows}
         for column, kinds in {
             "id": ("text", "varchar"),
