@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.index import catalog
 from pg_hashindex.index.catalog import Access
@@ -106,16 +105,14 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
                 index = HashIndex.open(connection, "items")
                 model = "lsh" if index.model == "itq" else "itq"
                 number += 1
-                operations.swap(
-                    index, model, access=paths[number % len(paths)], force=True, queries=20
-                )
+                index.swap(model=model, access=paths[number % len(paths)], force=True)
                 pipe.send(("swaps", None))
                 for _ in range(number % 3):
                     time.sleep(0.3)
-                    operations.rollback(index)
+                    index.rollback()
                     pipe.send(("rollbacks", None))
                 time.sleep(0.3)
-                operations.prune(index)
+                index.prune()
                 pipe.send(("prunes", None))
     except Exception as error:
         pipe.send(("error", f"{type(error).__name__}: {error}"))

@@ -398,7 +398,7 @@ _THERE: "tuple[tuple[type[HashIndexError], str, LiteralString], ...]" = (
     (
         UnknownIndexError,
         """index ["'](.+?)["'] does not exist""",
-        "SELECT name FROM hashindex.index WHERE swap_of IS NULL",
+        "SELECT name FROM hashindex.index",
     ),
     (
         UnknownModelError,

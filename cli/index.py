@@ -11,7 +11,7 @@ from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.statements import one_row
 from pg_hashindex.db.work import WorkRow, list_work
 from pg_hashindex.errors import DuplicateNameError, HashIndexError
-from pg_hashindex.index.catalog import IndexRow, read_rows, swap_row
+from pg_hashindex.index.catalog import IndexRow, read_rows, read_sets
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import OPTIONS, options_changed_by
 from pg_hashindex.quality.tenant_recall import tenants
@@ -30,19 +30,15 @@ from ._shared import (
     force_option,
     full_option,
     is_verbose,
-    k_option,
     key_option,
     note,
     of_database,
     of_name,
     opened,
     print_json,
-    print_measured,
     print_table,
     progress,
-    queries_option,
     rows_per_second_option,
-    seed_option,
     table_options,
     tenant_option,
     verbose_option,
@@ -55,7 +51,7 @@ if TYPE_CHECKING:
 
 # Fields that `index show` prints without --verbose.
 _EVERYDAY = {
-    *("name", "table", "column", "model", "access", "swap", "codes", "size", "work"),
+    *("name", "table", "column", "model", "access", "codes", "size", "work"),
     *("search", *(name for name in OPTIONS if name not in options_changed_by("configure"))),
 }
 
@@ -115,7 +111,7 @@ def create(
             _print_index(made.row, as_json)
             return
         created = _created_lists(connection, name, options)
-        if encode:
+        if encode and created.row.state == "building":
             with progress(f"encoding the rows of {created.qualified_table}"):
                 created.encode(memory=memory, jobs=jobs)
             counts = options["candidates"], options["effort"]
@@ -128,10 +124,7 @@ def create(
 @build_options
 @of_name
 def encode_index(database_url: str, name: str, as_json: bool, **options: Any) -> None:
-    """Encode the rows of index NAME that have no code; an interrupted run is continued.
-
-    Then build the access path that the index is configured for, if it is not in use yet.
-    """
+    """Build the lists of index NAME that a run was cut off from, and encode rows without a code."""
     with opened(database_url, name) as found:
         complete = found.row.encoded
         with progress(f"encoding the rows of {found.qualified_table}"):
@@ -143,34 +136,16 @@ def encode_index(database_url: str, name: str, as_json: bool, **options: Any) ->
     answer(as_json, done, f"encoded {written} rows")
     if waiting:
         note(f"{waiting} rows have no code: pg-hashindex index encode {name}")
-    _note_building(row)
 
 
 @index.command()
 @index_options(options_changed_by("configure"), new=False)
-@encode_option
-@build_options
 @patience_option
 @of_name
-def configure(
-    database_url: str,
-    name: str,
-    encode: bool,
-    memory: int,
-    jobs: int | None,
-    as_json: bool,
-    **settings: Any,
-) -> None:
-    """Change the defaults of searches of index NAME; other settings stay as they are.
-
-    Searches do not wait; they use the previous access path until the new one is built.
-    """
+def configure(database_url: str, name: str, as_json: bool, **settings: Any) -> None:
+    """Change the defaults of searches of index NAME; other settings stay as they are."""
     with opened(database_url, name) as found:
         found.configure(**settings)
-        # A rebalance goes on by itself, or is left to `encode`.
-        if encode and found.building not in (None, found.access):
-            with progress(f"building access by {found.building}"):
-                found.encode(memory=memory, jobs=jobs)
         _print_index(found.row, as_json)
 
 
@@ -206,7 +181,7 @@ def list_all(database_url: str, as_json: bool) -> None:
     headings = ["name", "table", "column", "model", "access", "work"]
     for row in rows:
         at_work = _at_work([one for one in work if one.name == row["name"]])
-        row["work"] = ", ".join(filter(None, (row["swap"], at_work)))
+        row["work"] = at_work
         row["access"] = row["access"] if row["encoded"] else NOT_ENCODED
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
     _note_work(work)
@@ -244,98 +219,60 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 @click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
 @index_options(options_changed_by("swap"), new=False)
 @click.option(
-    "--tolerance",
-    type=Share(),
-    default=0.01,
-    show_default=True,
-    help="How much recall may fall, or with --labels MAP.",
-)
-@click.option(
-    "--labels",
-    metavar="COLUMN",
-    help="Compare by the MAP of these labels, not by recall: for models that learned from labels.",
+    "--tolerance", type=Share(), default=0.01, show_default=True, help="How much recall may fall."
 )
 @force_option(
-    "Take the new codes even if recall or MAP falls by more, or the new column lacks vectors."
+    "Take the new set even if recall falls by more, or the new column lacks vectors; alone, the "
+    "set that is ready."
 )
-@k_option
-@queries_option()
 @rows_per_second_option
 @build_options
-@seed_option
 @of_name
-def swap(
-    database_url: str,
-    name: str,
-    model: str | None,
-    k: int,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Give index NAME another model, while it is searched and written to.
+def swap(database_url: str, name: str, as_json: bool, **options: Any) -> None:
+    """Give index NAME another set: another model, access or column; what is not named stays.
 
-    With --column, also the vectors of another embedding model, which the application has written
-    into a column of their own.
+    Searches and writers do not wait. With --column, the vectors of another embedding model take
+    over, which the application has written into a column of their own.
 
     Makes the new set beside the old one; run it again after an interruption. Compares both, and
     switches at once unless recall would fall. The old set stays for 'index rollback' until 'index
     prune'.
     """
-    with opened(database_url, name) as found:
-        if found.row.set is not None:
-            _swap_set(found, model, as_json, options)
-            return
-    if model is None:
-        raise click.UsageError("give --model: an index that is kept by lists is swapped to another")
-    for unknown in ("store", "code_column", "reveal_anchors"):
-        if options.pop(unknown, None) is not None:
-            raise click.UsageError(f"--{unknown.replace('_', '-')} is for sets of pgvector")
-    with opened(database_url, name) as found, progress(f"giving index {name} model {model}"):
-        done = pg_hashindex.operations.swap(found, model, k=k, **options)
+    with (
+        opened(database_url, name) as found,
+        progress(f"building another set of index {found.name}"),
+    ):
+        done = found.swap(**options)
     if as_json:
         print_json({"name": name} | asdict(done))
         return
-    if done.before is not None and done.after is not None:
-        named = {name: name for name in ("model", "access", "candidates")}
-        print_measured((done.before, done.after), k, named)
-    if done.map_after is not None:
-        note(f"MAP of labels by the codes: {done.map_before:.4f} before, {done.map_after:.4f} now")
+    recall = [
+        "unmeasured" if one is None else f"{one:.3f}" for one in (done.former_recall, done.recall)
+    ]
+    note(f"recall@10 {recall[0]} before, {recall[1]} now, with {done.candidates} candidates")
     note(
-        f"index {name} has model {done.model}; the codes of {done.model_before} are kept "
-        f"up to date until: pg-hashindex index prune {name}"
+        f"index {name} searches {done.set}; the former set stays until: pg-hashindex index prune "
+        f"{name}"
     )
 
 
 @index.command()
 @of_name
 def rollback(database_url: str, name: str, as_json: bool) -> None:
-    """Return to the codes that index NAME had before the last swap."""
+    """Return to the set that index NAME had before the last swap."""
     with opened(database_url, name) as found:
-        if found.row.set is not None:
-            used = found.rollback()
-            answer(
-                as_json,
-                {"name": name, "set": used},
-                f"index {name} has its former set again: {used}",
-            )
-            return
-        model = pg_hashindex.operations.rollback(found)
-    answer(as_json, {"name": name, "model": model}, f"index {name} has model {model} again")
+        used = found.rollback()
+    answer(as_json, {"name": name, "set": used}, f"index {name} has its former set again: {used}")
 
 
 @index.command()
 @of_name
 def prune(database_url: str, name: str, as_json: bool) -> None:
-    """Drop the codes that index NAME had before the last swap."""
+    """Drop the sets of index NAME that are not in use."""
     with opened(database_url, name) as found:
-        if found.row.set is not None:
-            pruned = found.prune()
-            said = f"dropped {pruned} sets of index {name} that were not in use"
-            answer(as_json, {"name": name, "pruned": pruned}, said)
-            return
-        model = pg_hashindex.operations.prune(found)
-    said = f"dropped the codes of model {model} from index {name}"
-    answer(as_json, {"name": name, "pruned": model}, said)
+        pruned = found.prune()
+    said = f"dropped {pruned} sets of index {name} that were not in use"
+    answer(as_json, {"name": name, "pruned": pruned}, said)
 
 
 @index.command()
@@ -508,7 +445,7 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "cuts": len(found.cuts),
         "dimension": found.dimension,
         "encoded": found.encoded,
-        "building": found.building,
+        "set": found.set,
         **{
             name: (", ".join(value) or None) if isinstance(value, list) else value
             for name in OPTIONS
@@ -516,37 +453,29 @@ def _fields(found: IndexRow) -> dict[str, Any]:
             for value in [found.options.get(name)]
         },
         "access": found.access,
-        "swap": None if found.swap_of is None else f"{found.swap_state} of {found.swap_of}",
         "created": found.created_at,
     }
 
 
-def _note_building(found: IndexRow) -> None:
-    if found.building is not None:
-        note(
-            f"searches go by {found.access} until {found.building} are built"
-            f"{' again' if found.building == found.access else ''}: "
-            f"pg-hashindex index encode {found.name}"
-        )
-
-
-def _note_swap(found: IndexRow) -> None:
-    row = swap_row(found)
-    if row is None:
-        return
-    model = row.model_name
-    if row.swap_state == "previous":
-        note(
-            f"the codes of model {model} stay as {row.name}; return to them: "
-            f"pg-hashindex index rollback {found.name}; drop them: pg-hashindex index prune "
-            f"{found.name}"
-        )
-    else:
-        note(
-            f"a swap to model {model} is unfinished, as {row.name}; continue: pg-hashindex "
-            f"index swap {found.name} --model {model}; give it up: pg-hashindex index repair "
-            f"{found.name} --undo"
-        )
+def _note_other_set(found: IndexRow) -> None:
+    """Name the set beside the one in use, and what to do about it."""
+    for other in read_sets(found.connection, found.name, "building", "ready", "former"):
+        if other.state == "former":
+            what = (
+                f"return to it: pg-hashindex index rollback {found.name}; drop it: pg-hashindex "
+                f"index prune {found.name}"
+            )
+        elif other.state == "ready":
+            what = (
+                f"take it: pg-hashindex index swap {found.name} --force; drop it: pg-hashindex "
+                f"index prune {found.name}"
+            )
+        else:
+            what = (
+                f"continue: pg-hashindex index encode {found.name}; give it up: pg-hashindex index "
+                f"repair {found.name} --undo"
+            )
+        note(f"a set is {other.state}: {other.set}; {what}")
 
 
 def _at_work(work: list[WorkRow]) -> str | None:
@@ -582,7 +511,7 @@ def _created_lists(connection: Any, name: str, options: dict[str, Any]) -> HashI
     except DuplicateNameError as error:
         there = HashIndex.open(connection, name)
         row = there.metadata
-        if row.set is not None or (row.encoded and row.building is None):
+        if not row.is_lists or row.state != "building":
             raise
         if not _is_same(row, options):
             raise DuplicateNameError(
@@ -591,7 +520,7 @@ def _created_lists(connection: Any, name: str, options: dict[str, Any]) -> HashI
             ) from error
         note(f"index {name} is there and not complete; this run continues it")
         return there
-    note(f"created index {name}; rows written from now on are encoded at once")
+    note(f"created index {name}; searches compare all rows until it is built")
     return created
 
 
@@ -634,25 +563,6 @@ def _tune_built(found: HashIndex, *, keep: bool) -> None:
         note(short)
 
 
-def _swap_set(found: HashIndex, model: str | None, as_json: bool, options: dict[str, Any]) -> None:
-    """Swap the set of an index that pgvector keeps."""
-    given = {name: options[name] for name in ("column", "tolerance", "force", "memory", "jobs")}
-    given |= {name: options[name] for name in options_changed_by("swap")}
-    with progress(f"building another set of index {found.name}"):
-        done = found.swap(model=model, **given)
-    if as_json:
-        print_json({"name": found.name} | asdict(done))
-        return
-    recall = [
-        "unmeasured" if one is None else f"{one:.3f}" for one in (done.former_recall, done.recall)
-    ]
-    note(f"recall@10 {recall[0]} before, {recall[1]} now, with {done.candidates} candidates")
-    note(
-        f"index {found.name} searches {done.set}; the former set stays until: pg-hashindex index "
-        f"prune {found.name}"
-    )
-
-
 def _print_set(found: IndexRow, as_json: bool) -> None:
     """Print an index that pgvector keeps."""
     size = found.relation_bytes()
@@ -678,10 +588,11 @@ def _print_set(found: IndexRow, as_json: bool) -> None:
     }
     print_table(["", ""], [[name, str(value)] for name, value in shown.items() if value])
     _note_work(work)
+    _note_other_set(found)
 
 
 def _print_index(found: IndexRow, as_json: bool) -> None:
-    if found.set is not None:
+    if not found.is_lists:
         _print_set(found, as_json)
         return
     summary, lists = found.summary(), found.lists()
@@ -716,5 +627,4 @@ def _print_index(found: IndexRow, as_json: bool) -> None:
     if summary.waiting:
         note(f"{summary.waiting} rows have no code: pg-hashindex index encode {found.name}")
     _note_work(work)
-    _note_building(found)
-    _note_swap(found)
+    _note_other_set(found)

@@ -106,7 +106,7 @@ def quickstart(
         index = steps.find_index(connection, found, name)
         model = steps.find_model(connection, found, name, access)
         if index is not None:
-            chosen: advice.Kind = "lists" if index.set is None else "hnsw"
+            chosen: advice.Kind = "lists" if index.is_lists else "hnsw"
             why = "it is there already"
             if access not in (None, chosen):
                 raise click.UsageError(f"index {name} has access {index.access}: see index swap")
@@ -169,7 +169,7 @@ def _fill_index(
 ) -> bool:
     """Encode the rows of an index, and measure it; return whether it disappoints."""
     name = index.name
-    if index.set is None and not steps.is_complete(index):
+    if index.is_lists and not steps.is_complete(index):
         with progress(f"encoding the rows of {found.table.name} as {name}"):
             index.encode(memory=memory, jobs=jobs)
     index = HashIndex.open(connection, name)

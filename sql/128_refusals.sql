@@ -49,7 +49,7 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    IF NOT seen AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = index_name AND NOT i.encoded) THEN
+    IF NOT seen AND NOT EXISTS (SELECT FROM hashindex.index_set s WHERE s.index_name = _require_codes.index_name AND s.state = 'used' AND s.encoded) THEN
         RAISE EXCEPTION 'index "%" is not yet encoded', index_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', index_name);
     ELSIF NOT seen THEN

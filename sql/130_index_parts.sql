@@ -27,21 +27,57 @@ BEGIN
 END
 $$;
 
--- Refuses an index that pgvector keeps, for work on lists.
-CREATE OR REPLACE FUNCTION hashindex._require_lists(i hashindex.index) RETURNS void
+-- Whether a set of an index is kept by lists.
+CREATE OR REPLACE FUNCTION hashindex._has_lists(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    IF i.code_table IS NULL THEN
-        RAISE EXCEPTION 'index "%" is kept by pgvector, and this needs lists', i.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format(
-                'Create one beside it: pg-hashindex index create OTHER --table %s --column %s --access lists',
-                hashindex._shell_word(format('%I.%I', i.schema_name, i.table_name)), hashindex._shell_word(i.column_name)
-            );
-    END IF;
+    RETURN EXISTS (SELECT FROM hashindex.index_set s WHERE s.index_name = i.name AND s.access IN ('lists', 'scan'));
 END
 $$;
+
+-- The lists that an index searches, or an error where pgvector keeps its set.
+CREATE OR REPLACE FUNCTION hashindex._used_lists(i hashindex.index) RETURNS hashindex.index_set
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    s hashindex.index_set := hashindex._used_set(i);
+BEGIN
+    IF s.access IN ('lists', 'scan') THEN
+        RETURN s;
+    END IF;
+    RAISE EXCEPTION 'index "%" is kept by pgvector, and this needs lists', i.name
+        USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index swap %s --access lists', i.name);
+END
+$$;
+
+-- A set of lists with its index, whose column of vectors is the set's.
+CREATE OR REPLACE FUNCTION hashindex._lists_of(set_id bigint, OUT i hashindex.index, OUT s hashindex.index_set)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    SELECT x.* INTO s FROM hashindex.index_set x WHERE x.id = set_id AND x.access IN ('lists', 'scan');
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'another session dropped or gave up the lists of set %', set_id
+            USING ERRCODE = 'object_in_use', HINT = 'See what there is: pg-hashindex index list; and run it again.';
+    END IF;
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = s.index_name;
+    i.column_name := s.column_name;
+END
+$$;
+
+-- Name of a table of a set of lists, in schema hashindex: codes, landmarks, log, staged or ranges.
+CREATE OR REPLACE FUNCTION hashindex._part_of(s hashindex.index_set, part text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN format('set_%s_%s', s.id, part);
+
+-- A table of a set of lists; NULL if it is not there.
+CREATE OR REPLACE FUNCTION hashindex._table_of(s hashindex.index_set, part text) RETURNS regclass
+LANGUAGE sql STABLE PARALLEL UNSAFE
+RETURN to_regclass('hashindex.' || quote_ident(hashindex._part_of(s, part)));
 
 CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -118,7 +154,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', i.triggers || '_key') END;
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', i.name || '_key') END;
 END
 $$;
 
@@ -228,55 +264,37 @@ $$;
 
 -- Name of a trigger function. It needs no quotes, since an extension that repeats GRANT and REVOKE on other nodes leaves them out. No
 -- index's name has a $.
-CREATE OR REPLACE FUNCTION hashindex._sync_name(triggers text) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._sync_name(index_name text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN 'sync_' || CASE WHEN triggers ~ '^[a-z0-9_]+$' THEN triggers ELSE translate(lower(triggers), '~-', '$$') || '$' || left(md5(triggers), 8) END;
-
--- Name of the function that brings codes of an index up to date.
-CREATE OR REPLACE FUNCTION hashindex._refresh_name(i hashindex.index) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN 'refresh_' || CASE WHEN i.swap_of IS NOT NULL THEN i.name ELSE i.triggers END;
-END
-$$;
+RETURN 'sync_' || CASE WHEN index_name ~ '^[a-z0-9_]+$' THEN index_name ELSE translate(lower(index_name), '~-', '$$') || '$' || left(md5(index_name), 8) END;
 
 -- A name as a shell takes it for one word of a command.
 CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
 
--- A number that the codes of an index never had before. An index that is dropped and created again must not get a number that it had
--- before.
-CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint) RETURNS bigint
-LANGUAGE sql VOLATILE PARALLEL UNSAFE
-RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
-
--- Whether an index's table is the one that its codes are of: a table that is restored alone comes back with its triggers, but with other
--- rows, and codes that are restored alone are of rows as they were.
-CREATE OR REPLACE FUNCTION hashindex._is_bound(i hashindex.index) RETURNS boolean
+-- Whether the table of a set of lists is the one that its codes are of: a table that is restored alone comes back with its triggers, but with
+-- other rows, and codes that are restored alone are of rows as they were.
+CREATE OR REPLACE FUNCTION hashindex._is_bound(i hashindex.index, s hashindex.index_set) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN ((i.table_oid = to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid)
-        = (i.codes_oid = to_regclass(format('hashindex.%I', i.code_table))::oid)) IS TRUE;
+    RETURN ((s.table_oid = to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid) = (s.codes_oid = hashindex._table_of(s, 'codes')::oid)) IS TRUE;
 END
 $$;
 
--- Binds an index to its table and codes after a restore of both, or anyway.
-CREATE OR REPLACE FUNCTION hashindex._bind(name text, anyway boolean DEFAULT false) RETURNS void
+-- Binds a set of lists to its table and codes after a restore of both, or anyway.
+CREATE OR REPLACE FUNCTION hashindex._bind(set_id bigint, anyway boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    UPDATE hashindex.index x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
+    UPDATE hashindex.index_set x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
     FROM (
-        SELECT i.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid,
-               to_regclass(format('hashindex.%I', i.code_table))::oid AS codes_oid
-        FROM hashindex.index i
+        SELECT s.id, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid, hashindex._table_of(s, 'codes')::oid AS codes_oid
+        FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name WHERE s.id = set_id
     ) n
-    WHERE x.name = _bind.name AND n.name = x.name AND (anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid);
+    WHERE x.id = n.id AND (anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid);
 END
 $$;

@@ -123,8 +123,8 @@ BEGIN
 END
 $$;
 
--- Creates an index's own functions, or replaces them by those of this release.
-CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index) RETURNS void
+-- Creates the functions that search the lists of an index, or replaces them by those of this release.
+CREATE OR REPLACE FUNCTION hashindex._create_list_search(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 SET extra_float_digits = 1
@@ -132,31 +132,72 @@ SET quote_all_identifiers = off
 SET standard_conforming_strings = on
 AS $$
 DECLARE
-    parts jsonb := hashindex._parts(i);
+    parts jsonb := hashindex._parts(i, s);
     base text := format('%I.%I', i.schema_name, i.table_name);
     mark text := format('index %s: ', i.name);
 BEGIN
-    PERFORM hashindex._create_key_type(i);
-    -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
-    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
-      AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
-    PERFORM hashindex._create_function(
-        'write_lists', parts, mark || 'makes the codes of keys what the table says', jsonb_build_object('trigger', false, 'writer', parts -> 'refresh')
-    );
-    -- Triggers are those of the index that is searched: they log keys for the codes beside it.
-    IF i.swap_of IS NULL THEN
-        PERFORM hashindex._create_function(
-            'write_lists', parts, mark || 'trigger: keeps the codes fresh', jsonb_build_object('trigger', true, 'writer', parts -> 'sync')
-        );
-        -- Otherwise anybody could put this trigger function on a table of his own.
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
-    END IF;
     PERFORM hashindex._create_function(
         'candidates', parts,
         format('%skeys of the n rows of %s whose codes are nearest to the query', mark, base)
     );
     PERFORM hashindex._create_function('search', parts, format('%snearest rows of %s', mark, base));
     PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
+END
+$$;
+
+-- Creates the function that brings the codes of a set of lists up to date for some keys.
+CREATE OR REPLACE FUNCTION hashindex._create_refresh(i hashindex.index, s hashindex.index_set) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
+AS $$
+DECLARE
+    parts jsonb := hashindex._parts(i, s);
+BEGIN
+    PERFORM hashindex._create_function(
+        'write_lists', parts, format('index %s: makes the codes of keys what the table says', i.name),
+        jsonb_build_object('trigger', false, 'writer', parts -> 'refresh', 'writes', true)
+    );
+END
+$$;
+
+-- Creates the trigger function of an index, which writes the codes of the lists in use and logs keys for those beside; or drops it with its
+-- triggers where no set is kept by lists. Triggers that are missing stay so, unless a repair makes them whole, since writes went unseen.
+CREATE OR REPLACE FUNCTION hashindex._create_writer(i hashindex.index, anyway boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
+-- PostgreSQL would say which triggers it drops.
+SET client_min_messages = warning
+AS $$
+DECLARE
+    s hashindex.index_set;
+    parts jsonb;
+    sync text := hashindex._sync_name(i.name);
+    is_there boolean := to_regproc(format('hashindex.%I', sync)) IS NOT NULL;
+BEGIN
+    SELECT x.* INTO s FROM hashindex.index_set x
+    WHERE x.index_name = i.name AND x.access IN ('lists', 'scan') AND hashindex._table_of(x, 'codes') IS NOT NULL ORDER BY x.state = 'used' DESC LIMIT 1;
+    IF NOT FOUND THEN
+        -- Not by DROP TRIGGER, which only the owner of the table may run.
+        PERFORM hashindex._drop('function', sync || '()', 'CASCADE');
+        DELETE FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = 'trigger';
+        RETURN;
+    END IF;
+    i.column_name := s.column_name;
+    parts := hashindex._parts(i, s);
+    PERFORM hashindex._create_function(
+        'write_lists', parts, format('index %s: trigger: keeps the codes fresh', i.name),
+        jsonb_build_object('trigger', true, 'writer', format('hashindex.%I', sync), 'writes', s.state = 'used')
+    );
+    -- Otherwise anybody could put this trigger function on a table of his own.
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION hashindex.%I() FROM PUBLIC', sync);
+    IF hashindex._base_of(i) IS NOT NULL THEN
+        PERFORM hashindex._create_triggers(i, hashindex._base_of(i), anyway OR NOT is_there);
+    END IF;
 END
 $$;

@@ -2,7 +2,7 @@
 -- PostgreSQL's catalog. The value of a condition, {if name}, is NULL, empty or false where there is none.
 
 -- The table, the index, and lists of the columns of its key.
-CREATE OR REPLACE FUNCTION hashindex._name_parts(i hashindex.index) RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._name_parts(i hashindex.index, s hashindex.index_set) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -12,16 +12,16 @@ BEGIN
     RETURN jsonb_build_object(
         -- The schema of pgvector.
         'ext', '{ext}',
-        -- The index, also as a literal, and the one whose searches use it, which a swap has not exchanged yet.
-        'index_name', i.name, 'index', quote_literal(i.name), 'used_index', quote_literal(coalesce(i.swap_of, i.name)),
+        -- The index, also as a literal.
+        'index_name', i.name, 'index', quote_literal(i.name), 'used_index', quote_literal(i.name),
         -- The table; its columns of vectors and of tenants.
         'table', base, 'table_literal', quote_literal(base),
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
         'tenant', quote_ident(i.tenant_column), 'tenant_literal', quote_literal(i.tenant_column),
-        -- The tables of codes and of landmarks.
-        'storage_literal', quote_literal(i.storage), 'triggers_literal', quote_literal(i.triggers),
-        'code_table', format('hashindex.%I', i.code_table), 'code_table_literal', quote_literal(format('hashindex.%I', i.code_table)),
-        'landmarks', coalesce('hashindex.' || quote_ident(i.landmark_table), ''),
+        -- The set, and its tables of codes, of landmarks, of written keys, and of codes that are yet to be put in order.
+        'set_id', s.id, 'code_table', 'hashindex.' || hashindex._part_of(s, 'codes'), 'code_table_literal', quote_literal('hashindex.' || hashindex._part_of(s, 'codes')),
+        'landmarks', 'hashindex.' || hashindex._part_of(s, 'landmarks'), 'log', 'hashindex.' || hashindex._part_of(s, 'log'),
+        'staged', 'hashindex.' || hashindex._part_of(s, 'staged'),
         -- Lists: the key's columns in the table, in the table of codes and in answers; variables for a key.
         'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
         'variable', ARRAY(SELECT 'hashindex_' || k FROM unnest(hashindex._code_keys(i)) k),
@@ -53,20 +53,22 @@ END
 $$;
 
 -- The functions of an index, the defaults of searches, their plans, and the comparison of vectors.
-CREATE OR REPLACE FUNCTION hashindex._search_parts(i hashindex.index, parts jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._search_parts(i hashindex.index, s hashindex.index_set, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(parts ->> 'table');
+    -- A set that is not in use is measured by functions of its own.
+    named text := CASE s.state WHEN 'used' THEN i.name ELSE '~' || s.id END;
 BEGIN
     RETURN jsonb_build_object(
-        -- The functions of the index.
-        'candidates', format('hashindex.%I', 'candidates_' || i.name), 'search', format('hashindex.%I', 'search_' || i.name),
-        'within', format('hashindex.%I', 'within_' || i.name), 'sync', format('hashindex.%I', hashindex._sync_name(i.triggers)),
-        'refresh', format('hashindex.%I', hashindex._refresh_name(i)),
+        -- The functions of the set.
+        'candidates', format('hashindex.%I', 'candidates_' || named), 'search', format('hashindex.%I', 'search_' || named),
+        'within', format('hashindex.%I', 'within_' || named), 'sync', format('hashindex.%I', hashindex._sync_name(i.name)),
+        'refresh', 'hashindex.refresh_' || s.id,
         -- Defaults of candidates and effort; whether candidates are looked for in lists.
-        'n', i.candidates, 'effort', coalesce(i.effort, 1), 'lists', i.access = 'lists',
+        'n', s.candidates, 'effort', coalesce(s.effort, 1), 'lists', s.trained_rows IS NOT NULL,
         -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance.
         'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
         'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
@@ -74,13 +76,13 @@ BEGIN
         -- The type of the tenants beside codes.
         'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END,
         -- Whether tenants may have no landmarks.
-        'small_tenants', i.landmark_table IS NOT NULL AND i.tenant_column IS NOT NULL
+        'small_tenants', s.trained_rows IS NOT NULL AND i.tenant_column IS NOT NULL
     );
 END
 $$;
 
 -- Whether codes may be used: who owns what the functions read, whose codes they are, and who asks.
-CREATE OR REPLACE FUNCTION hashindex._rights_parts(i hashindex.index, parts jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._rights_parts(i hashindex.index, s hashindex.index_set, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -88,8 +90,8 @@ DECLARE
     types record;
     -- Conditions on row x of the catalog, of which the last is also on a trigger t.
     conditions jsonb := parts || jsonb_build_object(
-        'seen', format('x.name = %L AND x.generation = %s AND x.encoded', i.name, i.generation),
-        'lists_are_there', CASE WHEN i.landmark_table IS NULL THEN 'true' ELSE format('to_regclass(%L) IS NOT NULL', parts ->> 'landmarks') END,
+        'seen', format('x.id = %s AND x.state <> ''building'' AND x.encoded', s.id),
+        'lists_are_there', format('to_regclass(%L) IS NOT NULL', parts ->> 'landmarks'),
         'trigger', quote_literal((hashindex._trigger_names(i))[1]), 'sync_literal', quote_literal(parts ->> 'sync')
     );
 BEGIN
@@ -128,8 +130,8 @@ BEGIN
         ) THEN 'EXISTS (SELECT FROM pg_class c WHERE c.oid = TG_RELID AND pg_has_role(c.relowner, current_user, ''USAGE'') AND (NOT hashindex_strict OR c.xmax = ''0''::xid)) OR '
         END, format('NOT EXISTS (SELECT FROM hashindex._other_owners(TG_RELID, %L)))', hashindex._read_columns(i))),
         -- Whether the codes are complete for this snapshot, are of this table, and were not dropped by a build.
-        'codes_are_seen', hashindex._fill('EXISTS (SELECT FROM hashindex.index x WHERE {seen})', conditions),
-        'codes_are_kept', hashindex._fill('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = {index} AND {kept})', conditions),
+        'codes_are_seen', hashindex._fill('EXISTS (SELECT FROM hashindex.index_set x WHERE {seen})', conditions),
+        'codes_are_kept', hashindex._fill('EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = {set_id} AND {kept})', conditions),
         'codes_are_there', hashindex._fill('(to_regclass({code_table_literal}) IS NOT NULL AND {lists_are_there})', conditions),
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
         -- are younger than the snapshot, or belong to another table. A build drops tables that a search under way may still look for.
@@ -138,19 +140,19 @@ BEGIN
             AND hashindex._rows_are_hidden({table_literal}, {code_table_literal}){else tenant}row_security_active({table_literal}){end tenant}
             OR has_column_privilege(to_regclass({code_table_literal}), 'code', 'SELECT') IS NOT TRUE
             OR NOT {lists_are_there}
-            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE {seen} AND {kept})$hidden$, conditions
+            OR NOT EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE {seen} AND {kept})$hidden$, conditions
         )
     );
 END
 $$;
 
 -- Projections and codes of a query and of the row r, and what codes are ordered by.
-CREATE OR REPLACE FUNCTION hashindex._code_parts(i hashindex.index, parts jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._code_parts(i hashindex.index, s hashindex.index_set, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
+    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = s.model_id;
     weights integer[] := CASE WHEN used.bit_weights IS NOT NULL THEN '{15,1,2,4,8}' ELSE '{4,2,1}' END;
     layers text := format('hashindex._layers_of(%s)', used.id);
     code text := format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection'));
@@ -201,12 +203,12 @@ END
 $$;
 
 -- Landmarks near a query, and that of a row.
-CREATE OR REPLACE FUNCTION hashindex._list_parts(i hashindex.index, parts jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._list_parts(i hashindex.index, s hashindex.index_set, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
+    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = s.model_id;
     projections integer := hashindex._list_projections(used, i.metric);
     n_landmarks real := c.reltuples FROM pg_class c WHERE c.oid = to_regclass(nullif(parts ->> 'landmarks', ''));
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
@@ -228,7 +230,7 @@ BEGIN
         'graph_effort', CASE WHEN n_landmarks > 20000
             THEN 'least(100, 16 + 4 * hashindex_probes)' ELSE 'least(64, 16 + 2 * hashindex_probes)' END,
         -- The landmark of the row r.
-        'row_landmark', CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE hashindex._fill(
+        'row_landmark', CASE WHEN s.trained_rows IS NULL THEN 'NULL::integer' ELSE hashindex._fill(
             '(SELECT l.landmark FROM {landmarks} l{if tenant} WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM {landmarks} o WHERE o.tenant = r.tenant '
             'AND o.leader = o.landmark ORDER BY o.centre OPERATOR({ext}.<->) {row_point} LIMIT 8)){end tenant} '
             'ORDER BY l.centre OPERATOR({ext}.<->) {row_point} LIMIT 1)', row_parts
@@ -238,39 +240,30 @@ BEGIN
             'c.landmark IS NULL{if tenant} AND EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = c.tenant){end tenant}', parts
         ),
         -- A transaction older than the landmarks may not write: a row would get a code that is in no list.
-        'refuse_hidden_landmarks', CASE WHEN i.landmark_table IS NOT NULL THEN hashindex._fill(
+        'refuse_hidden_landmarks', CASE WHEN s.trained_rows IS NOT NULL THEN hashindex._fill(
             $refuse$
-        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = {storage_literal} AND x.generation = {generation}) THEN
+        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = {set_id} AND x.generation = {generation}) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', {index}
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-        END IF;$refuse$, parts, jsonb_build_object('generation', i.generation)
+        END IF;$refuse$, parts, jsonb_build_object('generation', s.generation)
         ) ELSE '' END
     );
 END
 $$;
 
--- Changes of vectors and tenants, and the logs of keys that codes beside those in use are brought up to date by.
+-- Changes of vectors and tenants, and the log of the keys that the other set of lists, beside the one in use, is brought up to date by.
 CREATE OR REPLACE FUNCTION hashindex._change_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     kept_keys text[] := hashindex._code_keys(i);
-    -- Codes beside those in use: their vectors are read too.
-    beside hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name;
+    -- The vectors of all sets of lists are read.
     read text[] := hashindex._read_columns(i) || array_remove(hashindex._written_vectors(i), i.column_name);
-    logs record;
+    beside hashindex.index_set := x FROM hashindex.index_set x
+        WHERE x.index_name = i.name AND x.access IN ('lists', 'scan') AND x.state <> 'used' AND hashindex._table_of(x, 'log') IS NOT NULL;
+    write text := format(E'\n        INSERT INTO hashindex.%s (%s) VALUES (%%s);', hashindex._part_of(beside, 'log'), hashindex._columns_of(NULL, kept_keys));
 BEGIN
-    SELECT coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%s) VALUES (%s);', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of(NULL, ARRAY(SELECT 'hashindex_' || k FROM unnest(kept_keys) k))), ''), '') AS touched,
-           coalesce(string_agg(format(
-               E'\n            INSERT INTO hashindex.%I (%s) VALUES (%s);', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('NEW', i.key_columns)
-           ), '') FILTER (WHERE l.reads), '') AS moved,
-           coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', l.log, kept_keys[1]), ''), '') AS truncated
-    INTO logs FROM (
-        SELECT i.storage || '_touched' AS log, true AS reads WHERE i.next_generation IS NOT NULL
-        UNION ALL
-        SELECT beside.storage || '_touched', beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
-    ) l;
     RETURN jsonb_build_object(
         -- Columns of the old and the new row that codes are of.
         'is_changed', (SELECT format('ROW(%s), ROW(%s)', hashindex._columns_of('OLD', read), hashindex._columns_of('NEW', read))),
@@ -279,22 +272,23 @@ BEGIN
             SELECT a.atttypid::regtype::text FROM unnest(read) WITH ORDINALITY k(name, n)
             LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name ORDER BY k.n
         )::text),
-        -- A trigger logs these for codes being built or beside: touched keys, TRUNCATE; and moved rows, since any update moves one: a build
-        -- that reads the table by ctid may miss it, or read it twice.
-        'log_touched', logs.touched, 'log_truncate', logs.truncated, 'log_moved', logs.moved
+        -- Touched keys, TRUNCATE; and moved rows, since any update moves one: a build that reads the table by ctid may miss it, or read it twice.
+        'log_touched', CASE WHEN beside.id IS NULL THEN '' ELSE format(write, hashindex._columns_of(NULL, ARRAY(SELECT 'hashindex_' || k FROM unnest(kept_keys) k))) END,
+        'log_moved', CASE WHEN beside.state = 'building' THEN replace(format(write, hashindex._columns_of('NEW', i.key_columns)), E'\n', E'\n    ') ELSE '' END,
+        'log_truncate', CASE WHEN beside.id IS NULL THEN '' ELSE format(E'\n        INSERT INTO hashindex.%s (%I) VALUES (NULL);', hashindex._part_of(beside, 'log'), kept_keys[1]) END
     );
 END
 $$;
 
 -- All of these values.
-CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index) RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index, s hashindex.index_set) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    parts jsonb := hashindex._name_parts(i);
+    parts jsonb := hashindex._name_parts(i, s);
 BEGIN
-    parts := parts || hashindex._key_parts(i, parts) || hashindex._search_parts(i, parts);
-    RETURN parts || hashindex._rights_parts(i, parts) || hashindex._code_parts(i, parts) || hashindex._list_parts(i, parts) || hashindex._change_parts(i);
+    parts := parts || hashindex._key_parts(i, parts) || hashindex._search_parts(i, s, parts);
+    RETURN parts || hashindex._rights_parts(i, s, parts) || hashindex._code_parts(i, s, parts) || hashindex._list_parts(i, s, parts) || hashindex._change_parts(i);
 END
 $$;

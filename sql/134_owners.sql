@@ -60,7 +60,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    IF i.code_table IS NOT NULL THEN
+    IF hashindex._has_lists(i) THEN
         PERFORM hashindex._require_read(hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i), hashindex._owner_remedy(i));
     END IF;
 END
@@ -72,6 +72,6 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN format('give it to role %s, or drop the index: pg-hashindex index drop %s', hashindex._administrator()::regrole, coalesce(i.swap_of, i.name));
+    RETURN format('give it to role %s, or drop the index: pg-hashindex index drop %s', hashindex._administrator()::regrole, i.name);
 END
 $$;

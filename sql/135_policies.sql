@@ -54,7 +54,7 @@ $$;
 -- Makes codes and landmarks follow the policies of their table, which name no column but the tenant's: a role reads those of its tenants.
 -- They hide all rows as soon as a policy of the table changes. They keep
 -- them while row security of the table is switched off: it may be switched on again.
-CREATE OR REPLACE FUNCTION hashindex._follow_policies(i hashindex.index) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._follow_policies(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -66,7 +66,7 @@ BEGIN
     FOR kept IN
         SELECT c.oid::regclass AS relation, c.relname AS name
         FROM pg_class c
-        WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relname IN (i.code_table, i.landmark_table)
+        WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relname IN (hashindex._part_of(s, 'codes'), hashindex._part_of(s, 'landmarks'))
           AND i.tenant_column IS NOT NULL
           AND hashindex._hides_rows(base) AND NOT hashindex._follows_policies(base, c.oid)
     LOOP

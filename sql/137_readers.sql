@@ -5,8 +5,8 @@
 CREATE OR REPLACE VIEW hashindex.readable_model WITH (security_barrier) AS
 SELECT m.* FROM hashindex.model m
 WHERE has_column_privilege('hashindex.model', 'layers', 'SELECT') OR EXISTS (
-    SELECT FROM hashindex.index i JOIN pg_attribute a ON a.attrelid = to_regclass(format('hashindex.%I', i.code_table))
-    WHERE i.model_id = m.id AND a.attname = 'code' AND has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+    SELECT FROM hashindex.index_set s JOIN pg_attribute a ON a.attrelid = to_regclass(format('hashindex.set_%s_codes', s.id))
+    WHERE s.model_id = m.id AND a.attname = 'code' AND has_column_privilege(a.attrelid, a.attnum, 'SELECT')
 );
 CREATE OR REPLACE VIEW hashindex.readable_model_part WITH (security_barrier) AS
 SELECT p.* FROM hashindex.model_part p WHERE p.model_id IN (SELECT m.id FROM hashindex.readable_model m);
@@ -16,7 +16,7 @@ GRANT SELECT ON hashindex.readable_model, hashindex.readable_model_part TO PUBLI
 
 -- The rows that codes of an index reveal to readers beyond those that they may read, or NULL. Without this, a grant would tell a role
 -- what the table does not. Codes follow policies that name no column but the tenant's, of which they hold a copy.
-CREATE OR REPLACE FUNCTION hashindex._reveals(i hashindex.index) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._reveals(i hashindex.index, s hashindex.index_set) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -43,19 +43,19 @@ BEGIN
     END, (
         SELECT format('model "%s" keeps vectors that it was trained on, as anchors, and searches read them', m.name)
         FROM hashindex.readable_model m
-        WHERE m.id = i.model_id AND EXISTS (SELECT FROM unnest(m.layers) l WHERE l.kind IN ('rbf', 'affinity'))
+        WHERE m.id = s.model_id AND EXISTS (SELECT FROM unnest(m.layers) l WHERE l.kind IN ('rbf', 'affinity'))
     ));
 END
 $$;
 
 -- Roles that were granted the codes of an index, and whether by --reveal-codes. The right REFERENCES on the codes allows nothing else. It
 -- marks a grant that was made although it reveals more.
-CREATE OR REPLACE FUNCTION hashindex._readers_of(i hashindex.index) RETURNS TABLE (role text, reveals boolean)
+CREATE OR REPLACE FUNCTION hashindex._readers_of(s hashindex.index_set) RETURNS TABLE (role text, reveals boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
+    codes regclass := hashindex._table_of(s, 'codes');
 BEGIN
     RETURN QUERY SELECT g.role, bool_or(g.column_name = 'code' AND g.privilege = 'REFERENCES') IS TRUE
     FROM hashindex._grants_on(codes) g
@@ -79,20 +79,20 @@ END
 $$;
 
 -- Grants a role the codes and landmarks that searches by an index read, or revokes them.
-CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, role text, reads boolean DEFAULT true, reveals boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, s hashindex.index_set, role text, reads boolean DEFAULT true, reveals boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    codes text := format('hashindex.%I', i.code_table);
-    landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
+    codes text := hashindex._table_of(s, 'codes');
+    landmarks text := hashindex._table_of(s, 'landmarks');
     grantee text := quote_ident(nullif(role, ''));
 BEGIN
     EXECUTE format('REVOKE ALL ON %s FROM %s', concat_ws(', ', codes, landmarks), grantee);
     IF reads THEN
         IF NOT reveals THEN
-            PERFORM hashindex._follow_policies(i);
+            PERFORM hashindex._follow_policies(i, s);
         END IF;
         EXECUTE format('GRANT SELECT ON %s TO %s', concat_ws(', ', codes, landmarks), grantee);
         IF reveals THEN
@@ -102,49 +102,49 @@ BEGIN
 END
 $$;
 
--- Gives new codes of an index their readers: those of former codes, or those that may read the rows. With another index, the readers are
+-- Gives new codes of an index their readers: those of former codes, or those that may read the rows. With another set, the readers are
 -- its: who was revoked there stays revoked. Without one, those that may read the columns that codes tell of. Default
 -- privileges give no role anything, and a table with row security gives nothing without a grant.
-CREATE OR REPLACE FUNCTION hashindex._set_readers(i hashindex.index, other hashindex.index DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._set_readers(i hashindex.index, s hashindex.index_set, other hashindex.index_set DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name);
-    reason text := hashindex._reveals(i);
+    reason text := hashindex._reveals(i, s);
     hides boolean := c.relrowsecurity FROM pg_class c WHERE c.oid = base;
     reader record;
     kept text[] := '{}';
     left_out text[] := '{}';
 BEGIN
     FOR reader IN
-        SELECT r.* FROM hashindex._readers_of(other) r WHERE other.name IS NOT NULL
+        SELECT r.* FROM hashindex._readers_of(other) r WHERE other.id IS NOT NULL
         UNION ALL
         SELECT DISTINCT g.role, false FROM hashindex._grants_on(base) g
-        WHERE other.name IS NULL AND g.privilege = 'SELECT' AND g.grantee <> hashindex._administrator()
+        WHERE other.id IS NULL AND g.privilege = 'SELECT' AND g.grantee <> hashindex._administrator()
         ORDER BY role
     LOOP
         IF NOT hashindex._may_read_rows(i, reader.role) THEN
             CONTINUE;
-        ELSIF NOT reader.reveals AND (reason IS NOT NULL OR other.name IS NULL AND hides) THEN
+        ELSIF NOT reader.reveals AND (reason IS NOT NULL OR other.id IS NULL AND hides) THEN
             left_out := left_out || reader.role;
         ELSE
             kept := kept || reader.role;
-            PERFORM hashindex._let_read(i, reader.role, true, reader.reveals);
+            PERFORM hashindex._let_read(i, s, reader.role, true, reader.reveals);
         END IF;
     END LOOP;
-    IF other.name IS NOT NULL AND left_out <> '{}' THEN
+    IF other.id IS NOT NULL AND left_out <> '{}' THEN
         RAISE WARNING 'roles that read the former codes will search by exact distance: %; %', array_to_string(left_out, ', '), reason
-            USING HINT = format('To let them read all the same: pg-hashindex index grant %s ROLE --reveal-codes.', coalesce(i.swap_of, i.name));
+            USING HINT = format('To let them read all the same: pg-hashindex index grant %s ROLE --reveal-codes.', i.name);
     END IF;
     FOR reader IN
-        SELECT r.role FROM hashindex._readers_of(i) r
+        SELECT r.role FROM hashindex._readers_of(s) r
         UNION
-        SELECT g.role FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id CROSS JOIN hashindex._grants_on(o.id) g
-        WHERE o.in_use AND g.column_name IS NULL AND g.grantee <> c.relowner
+        SELECT g.role FROM pg_class c CROSS JOIN hashindex._grants_on(c.oid) g
+        WHERE c.oid IN (hashindex._table_of(s, 'codes'), hashindex._table_of(s, 'landmarks')) AND g.column_name IS NULL AND g.grantee <> c.relowner
     LOOP
         IF reader.role <> ALL (kept) THEN
-            PERFORM hashindex._let_read(i, reader.role, false);
+            PERFORM hashindex._let_read(i, s, reader.role, false);
         END IF;
     END LOOP;
 END
@@ -152,15 +152,15 @@ $$;
 
 -- Roles that may read more of an index than they should, and what to do. Rights change after an index was made: the table's are revoked,
 -- row security is enabled, default privileges reach new tables.
-CREATE OR REPLACE FUNCTION hashindex._rights_faults(i hashindex.index) RETURNS TABLE (status text, fault text, consequence text, advice text)
+CREATE OR REPLACE FUNCTION hashindex._rights_faults(i hashindex.index, s hashindex.index_set) RETURNS TABLE (status text, fault text, consequence text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
-    reason text := hashindex._reveals(i);
-    named text := coalesce(i.swap_of, i.name);
+    codes regclass := hashindex._table_of(s, 'codes');
+    reason text := hashindex._reveals(i, s);
+    named text := i.name;
     administrator regrole := hashindex._administrator();
 BEGIN
     RETURN QUERY
@@ -172,12 +172,12 @@ BEGIN
                 || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
                     '; or, if that is meant: pg-hashindex index grant %s %s --reveal-codes', named, hashindex._shell_word(r.role)
                 ) ELSE '' END
-        FROM hashindex._readers_of(i) r
+        FROM hashindex._readers_of(s) r
         WHERE base IS NOT NULL AND (NOT hashindex._may_read_rows(i, r.role) OR reason IS NOT NULL AND NOT r.reveals)
         UNION ALL
         SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
             format('pg-hashindex index grant %s %s; or: pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role), named, hashindex._shell_word(r.role))
-        FROM hashindex._readers_of(i) r JOIN pg_class c ON c.oid = codes
+        FROM hashindex._readers_of(s) r JOIN pg_class c ON c.oid = codes
         WHERE reason IS NULL AND NOT r.reveals AND (c.relrowsecurity OR (SELECT t.relrowsecurity FROM pg_class t WHERE t.oid = base)) AND NOT hashindex._follows_policies(base, codes)
         UNION ALL
         -- Nothing here grants these.
@@ -186,14 +186,14 @@ BEGIN
         WHERE g.grantee <> c.relowner AND g.privilege = 'SELECT' AND g.column_name IS NULL AND (
             c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.recall_history}'::regclass[])
             OR c.oid IN (SELECT o.id FROM hashindex._objects_of(i) o WHERE o.kind = 'table')
-                AND g.role NOT IN (SELECT r.role FROM hashindex._readers_of(i) r)
+                AND g.role NOT IN (SELECT r.role FROM hashindex._readers_of(s) r)
         )
     ) w(fault, advice)
     UNION ALL
     SELECT 'broken', w.wrong, format('only role %s may create and write in the schema', administrator),
         'drop what you did not make, and REVOKE the rights'
     FROM (
-        SELECT format('%s belongs to role %s', s.object, s.owner::regrole) FROM hashindex._strangers() s
+        SELECT format('%s belongs to role %s', n.object, n.owner::regrole) FROM hashindex._strangers() n
         UNION ALL
         SELECT format('role %s holds %s on %s', CASE x.grantee WHEN 0 THEN 'public' ELSE x.grantee::regrole::text END, string_agg(x.privilege_type, ', ' ORDER BY x.privilege_type), o.name)
         FROM (
@@ -222,10 +222,10 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true);
     base regclass := format('%I.%I', i.schema_name, i.table_name);
-    reason text := max(hashindex._reveals(x)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+    s hashindex.index_set := hashindex._used_lists(i);
+    reason text := max(hashindex._reveals(i, x)) FROM hashindex.index_set x WHERE x.index_name = i.name AND x.access IN ('lists', 'scan');
     other text;
 BEGIN
-    PERFORM hashindex._require_lists(i);
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF NOT hashindex._may_read_rows(i, role) THEN
@@ -239,9 +239,9 @@ BEGIN
                   HINT = 'Without the grant searches are exact. To let the role read them all the same: --reveal-codes (reveal_codes => true).';
     END IF;
     -- Policies hold for all readers of the codes.
-    SELECT r.role INTO other FROM hashindex._readers_of(i) r
+    SELECT r.role INTO other FROM hashindex._readers_of(s) r
     WHERE r.role <> grant_reader.role AND r.reveals <> coalesce(reveal_codes, false)
-      AND (SELECT bool_or(c.relrowsecurity) FROM pg_class c WHERE c.oid IN (base, to_regclass(format('hashindex.%I', i.code_table))))
+      AND (SELECT bool_or(c.relrowsecurity) FROM pg_class c WHERE c.oid IN (base, hashindex._table_of(s, 'codes')))
     LIMIT 1;
     IF other IS NOT NULL AND i.tenant_column IS NOT NULL THEN
         RAISE EXCEPTION 'role "%" reads the codes of index "%" % --reveal-codes, and role "%" is to read them %', other, i.name,
@@ -249,7 +249,8 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('The codes follow policies for all roles or for none. First run: pg-hashindex index grant %s %s --revoke', i.name, hashindex._shell_word(other));
     END IF;
-    PERFORM hashindex._let_read(x, role, true, coalesce(reveal_codes, false)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+    PERFORM hashindex._let_read(i, x, role, true, coalesce(reveal_codes, false)) FROM hashindex.index_set x
+    WHERE x.index_name = i.name AND hashindex._table_of(x, 'codes') IS NOT NULL;
 END
 $$;
 
@@ -263,13 +264,13 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true, reads => false);
 BEGIN
-    PERFORM hashindex._require_lists(i);
+    PERFORM hashindex._used_lists(i);
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF role <> 'public' AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
         RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
     END IF;
-    PERFORM hashindex._let_read(x, role, false) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+    PERFORM hashindex._let_read(i, x, role, false) FROM hashindex.index_set x WHERE x.index_name = i.name AND hashindex._table_of(x, 'codes') IS NOT NULL;
 END
 $$;
 

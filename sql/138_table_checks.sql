@@ -166,11 +166,15 @@ CREATE OR REPLACE FUNCTION hashindex._tenant_type(i hashindex.index) RETURNS tex
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    codes regclass;
 BEGIN
     -- With lists the type beside the codes, which a change of the table's column does not reach.
+    SELECT hashindex._table_of(x, 'codes') INTO codes FROM hashindex.index_set x
+    WHERE x.index_name = i.name AND hashindex._table_of(x, 'codes') IS NOT NULL ORDER BY x.state = 'used' DESC LIMIT 1;
     RETURN hashindex._base_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
-    WHERE NOT a.attisdropped AND CASE WHEN i.code_table IS NULL THEN a.attrelid = hashindex._base_of(i) AND a.attname = i.tenant_column
-        ELSE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'tenant' END;
+    WHERE NOT a.attisdropped AND CASE WHEN codes IS NULL THEN a.attrelid = hashindex._base_of(i) AND a.attname = i.tenant_column
+        ELSE a.attrelid = codes AND a.attname = 'tenant' END;
 END
 $$;
 

@@ -1,4 +1,4 @@
--- Creates an index, in the caller's transaction.
+-- What a set that is kept by lists consists of beside its row: tables of codes, landmarks and keys, and triggers on the table.
 
 -- Refuses a model that only Python evaluates: triggers and searches encode in SQL.
 CREATE OR REPLACE FUNCTION hashindex._check_evaluated(used hashindex.model, base regclass, column_name text) RETURNS void
@@ -16,154 +16,47 @@ BEGIN
 END
 $$;
 
--- Creates an index with options, as _options_of has them.
-CREATE OR REPLACE FUNCTION hashindex._create_index(name text, table_name regclass, column_name text, model text, options jsonb)
-RETURNS void
+-- Refuses what a set of lists cannot be. Lists serve one plain table, whose owner has the administrator's rights.
+CREATE OR REPLACE FUNCTION hashindex._check_lists(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
-SET extra_float_digits = 1
-SET quote_all_identifiers = off
-SET standard_conforming_strings = on
 AS $$
 DECLARE
-    i hashindex.index;
-    used hashindex.model;
-    missing text := CASE
-        WHEN name IS NULL THEN 'name'
-        WHEN table_name IS NULL THEN 'table_name'
-        WHEN column_name IS NULL THEN 'column_name'
-        WHEN model IS NULL THEN 'model'
-    END;
+    base regclass := hashindex._base_of(i);
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = s.model_id;
 BEGIN
-    PERFORM hashindex._check_administrator();
-    IF missing IS NOT NULL THEN
-        RAISE EXCEPTION '% is NULL', missing
-            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    IF used.id IS NULL THEN
+        RAISE EXCEPTION 'lists keep codes, and no model is named that makes them' USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the model.';
+    ELSIF s.stores OR s.code_column IS NOT NULL THEN
+        RAISE EXCEPTION 'lists keep codes in a table of their own, and none in a column'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave store and code_column out, or name access hnsw.';
+    ELSIF s.effort NOT BETWEEN 1 AND 1000 THEN
+        PERFORM hashindex._refuse('effort', s.effort, '1 to 1000');
+    ELSIF s.effort IS NOT NULL AND s.access = 'scan' THEN
+        RAISE EXCEPTION 'effort is for lists with landmarks' USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave effort out.';
     END IF;
-    used := hashindex.find_model(model);
-    PERFORM hashindex._check_evaluated(used, _create_index.table_name, _create_index.column_name);
-    PERFORM hashindex._check_plain(_create_index.table_name, _create_index.column_name);
+    PERFORM hashindex._check_plain(base, s.column_name);
     PERFORM hashindex._require_read(
-        _create_index.table_name, ARRAY[column_name],
-        'Have its owner make an index of pgvector over a function of the model, with his own rights: '
-            || hashindex._function_instead(_create_index.table_name, _create_index.column_name, used)
+        base, hashindex._read_columns(i),
+        'Have its owner make an index of pgvector over a function of the model, with his own rights: ' || hashindex._function_instead(base, s.column_name, used)
     );
-    options := hashindex._checked_options(name, used, options);
-    -- The access path is yet to be built.
-    i := jsonb_populate_record(i, options - '{access,effort}'::text[]);
-    i.tenant_column := options ->> 'tenant';
-    i.name := _create_index.name;
-    i.storage := i.name;
-    i.triggers := i.name;
-    i.model_id := used.id;
-    i.metric := coalesce(i.metric, used.metric);
-    -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
-    -- names with ~.
-    IF i.name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
-        RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', i.name
-            USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
-    END IF;
-    IF EXISTS (SELECT FROM hashindex.index x WHERE x.name = i.name) THEN
-        RAISE EXCEPTION 'index "%" exists already', i.name
-            USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another model by a swap.';
-    END IF;
-    -- An index that was swapped may own objects with the names that this one would take.
-    IF EXISTS (SELECT FROM hashindex.index x WHERE i.name IN (x.storage, x.triggers)) THEN
-        RAISE EXCEPTION 'the codes of another index are kept under the name "%"', i.name
-            USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
-    END IF;
-    SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = _create_index.table_name;
-    i.column_name := _create_index.column_name;
-    PERFORM hashindex._check_vector_column(_create_index.table_name, i.column_name, used.dimension);
-    SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
-    FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;
+    PERFORM hashindex._check_expressions(base);
     PERFORM hashindex._check_keeper(i);
-    PERFORM hashindex._make_generation(i, used, _create_index.table_name, jsonb_build_object('access', options -> 'access', 'effort', options -> 'effort'));
-END
-$$;
-
--- Creates an index that is kept by lists, for create_index: incomplete where the table has rows.
-CREATE OR REPLACE FUNCTION hashindex._create_lists(name text, base regclass, column_name text, model text, options jsonb)
-RETURNS TABLE ("set" text, index text, mb numeric, candidates_used integer, recall double precision)
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index;
-BEGIN
-    PERFORM hashindex._create_index(name, base, column_name, model, options);
-    i := hashindex.find_index(name);
-    IF NOT i.encoded THEN
-        -- A class of its own, for those who encode the rows next.
-        RAISE WARNING 'searches of index "%" are exact until its rows are encoded', name USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', name);
-    END IF;
-    RETURN QUERY SELECT format('codes of %s in lists', model), i.code_table, round((pg_table_size(to_regclass(format('hashindex.%I', i.code_table))) / 1e6)::numeric, 1), i.candidates, NULL::double precision;
-END
-$$;
-
--- Makes what a row of the catalog describes, with an access path: those of an index and of the codes beside it differ in who has the triggers.
-CREATE OR REPLACE FUNCTION hashindex._make_generation(i hashindex.index, used hashindex.model, base regclass, path jsonb) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    empty boolean;
-BEGIN
     IF i.metric <> used.metric THEN
         RAISE WARNING 'index "%" ranks by %, and model "%" was trained for %', i.name, i.metric, used.name, used.metric
             USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
     END IF;
-    PERFORM hashindex._check_expressions(base);
-    PERFORM hashindex._check_tenant(i, base);
-    PERFORM hashindex._check_names(base);
-    i.created_at := now();
-    i.access := 'scan';
-    i.encoded := false;
-    i.unverified := false;
-    i.candidates := coalesce(i.candidates, hashindex._usual_candidates(i, used));
-    i.generation := hashindex._new_generation(0);
-    i.code_table := i.storage || '_codes';
-    INSERT INTO hashindex.index SELECT (i).* ON CONFLICT ON CONSTRAINT index_pkey DO NOTHING;
-    -- Another session has created it since it was looked for above.
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'index "%" exists already', i.name
-            USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another model by a swap.';
-    END IF;
-
-    path := path || jsonb_build_object('access', coalesce(path ->> 'access', hashindex._usual_access(i, used)));
-    PERFORM hashindex._create_codes(i, base);
-    PERFORM hashindex._bind(i.name, true);
-    IF i.swap_of IS NOT NULL THEN
-        PERFORM hashindex._create_log(i, base);
-        PERFORM hashindex._create_functions(x), hashindex._create_triggers(x, base, false) FROM hashindex.index x WHERE x.name = i.swap_of;
-    END IF;
-    -- It makes the functions.
-    PERFORM hashindex._configure_lists(i.name, path);
-    IF i.swap_of IS NULL THEN
-        PERFORM hashindex._create_triggers(i, base);
-        PERFORM hashindex._set_readers(i);
-    END IF;
-    -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
-    IF current_setting('transaction_isolation') = 'read committed' THEN
-        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', base, i.column_name) INTO empty;
-        IF empty THEN
-            PERFORM hashindex._mark_encoded(i);
-        END IF;
-    END IF;
 END
 $$;
 
--- Makes the code table of an index. A build adds the key of a code table after the rows.
-CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, base regclass, with_key boolean DEFAULT true)
-RETURNS void
+-- Makes the table of codes of a set. A build adds its key after the rows.
+CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, s hashindex.index_set, base regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
-    code_table text := format('hashindex.%I', i.code_table);
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = s.model_id;
+    code_table text := 'hashindex.' || hashindex._part_of(s, 'codes');
 BEGIN
     -- CREATE TABLE AS keeps the key's collation. The cast replaces a domain by its base type: its checks must not run in triggers.
     EXECUTE format(
@@ -182,9 +75,8 @@ BEGIN
     );
     EXECUTE format(
         -- PLAIN storage keeps long codes in their rows.
-        'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s',
-        code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n)),
-        CASE WHEN with_key THEN format(', ADD PRIMARY KEY (%s)', hashindex._columns_of(NULL, hashindex._code_keys(i))) END
+        'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN',
+        code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n))
     );
     PERFORM hashindex._adopt(i, code_table, format('codes, kept fresh by triggers on %s', base));
 END
@@ -196,7 +88,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN ARRAY(SELECT format('hashindex_%s_%s', i.triggers, event) FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event);
+    RETURN ARRAY(SELECT format('hashindex_%s_%s', i.name, event) FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event);
 END
 $$;
 
@@ -209,17 +101,17 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT t.* FROM pg_trigger t
-    WHERE t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers)));
+    WHERE t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.name)));
 END
 $$;
 
--- Columns of vectors that the codes of an index are of: those in use, and those beside.
+-- Columns of vectors that the lists of an index have codes of.
 CREATE OR REPLACE FUNCTION hashindex._written_vectors(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN ARRAY(SELECT DISTINCT x.column_name FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of) ORDER BY 1);
+    RETURN ARRAY(SELECT DISTINCT x.column_name FROM hashindex.index_set x WHERE x.index_name = i.name AND hashindex._table_of(x, 'codes') IS NOT NULL ORDER BY 1);
 END
 $$;
 
@@ -251,7 +143,7 @@ BEGIN
                 SELECT format('FOR EACH ROW WHEN (%s)', string_agg(format('%s.%I IS NOT NULL', r.name, v), ' OR '))
                 FROM unnest(vectors) v, unnest(CASE missing.event WHEN 'insert' THEN '{NEW}' WHEN 'delete' THEN '{OLD}' ELSE '{OLD,NEW}' END::text[]) r(name)
             ) END,
-            hashindex._sync_name(i.triggers)
+            hashindex._sync_name(i.name)
         );
         PERFORM hashindex._record('trigger', t.oid, i.name) FROM hashindex._triggers_of(i) t WHERE t.tgname = missing.name AND t.tgrelid = table_name;
     END LOOP;

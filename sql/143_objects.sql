@@ -72,21 +72,15 @@ BEGIN
 END
 $$;
 
--- Objects of an index but its triggers, in the order in which they can be dropped, and whether it uses them: a table that is not in use
--- was left by a run that was cut off, or by a former build.
+-- Objects of an index but its triggers, in the order in which they can be dropped, and whether one of its sets uses them.
 CREATE OR REPLACE FUNCTION hashindex._objects_of(i hashindex.index) RETURNS TABLE (kind text, name text, id oid, object text, in_use boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN QUERY
-    SELECT o.kind, o.name, e.id, e.object, coalesce(
-        o.kind <> 'table' OR o.name IN (i.code_table, i.landmark_table)
-        OR i.next_generation IS NOT NULL AND o.name IN (
-            i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
-            i.storage || '_staged', i.storage || '_ranges', i.storage || '_touched'
-        ) OR o.name = i.storage || '_touched' AND i.swap_of IS NOT NULL, false
-    )
+    SELECT o.kind, o.name, e.id, e.object,
+        o.kind <> 'table' OR EXISTS (SELECT FROM hashindex.index_set s WHERE s.index_name = i.name AND starts_with(o.name, hashindex._part_of(s, '')))
     FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name) WHERE o.index_name = i.name AND o.kind <> 'trigger'
     ORDER BY 1, 4;
 END
@@ -112,10 +106,12 @@ BEGIN
     UNION ALL
     -- Table hashindex.object was restored without its rows.
     SELECT w.kind, w.name, 'is missing' FROM (
-        SELECT 'function' AS kind, 'search_' || i.name AS name UNION ALL SELECT 'table', i.code_table
-        UNION ALL SELECT 'trigger', n FROM unnest(hashindex._trigger_names(i)) n WHERE i.swap_of IS NULL AND i.code_table IS NOT NULL
+        SELECT 'function' AS kind, 'search_' || i.name AS name
+        UNION ALL SELECT 'table', hashindex._part_of(s, 'codes') FROM hashindex.index_set s WHERE s.index_name = i.name AND s.encoded IS NOT NULL AND s.state <> 'building'
+        UNION ALL SELECT 'trigger', n FROM unnest(hashindex._trigger_names(i)) n
+        WHERE EXISTS (SELECT FROM hashindex.index_set s WHERE s.index_name = i.name AND s.encoded IS NOT NULL AND s.state <> 'building')
     ) w
-    WHERE w.name IS NOT NULL AND w.kind = ANY (kinds) AND NOT EXISTS (SELECT FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = w.kind);
+    WHERE w.kind = ANY (kinds) AND NOT EXISTS (SELECT FROM hashindex.object o WHERE o.index_name = i.name AND o.kind = w.kind);
 END
 $$;
 
@@ -198,39 +194,24 @@ SET client_min_messages = warning
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(drop_index.name, administers => true, reads => false);
-    shares boolean := i.swap_of IS NOT NULL;
-    made record;
+    s hashindex.index_set;
 BEGIN
-    -- Sets of pgvector.
-    IF i.code_table IS NULL THEN
+    IF hashindex._has_lists(i) THEN
+        -- Not by DROP TRIGGER, which only the owner of the table may run.
+        PERFORM hashindex._drop('function', hashindex._sync_name(i.name) || '()', 'CASCADE');
+    ELSE
         PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
     END IF;
-    PERFORM hashindex._drop_set(i, s) FROM hashindex.index_set s WHERE s.index_name = i.name;
-    IF shares THEN
-        -- Codes first: a session that has searched by them may then want to write, and would wait for a lock on the table. Writers hold the log.
-        FOR made IN SELECT o.object FROM hashindex._objects_of(i) o WHERE o.kind = 'table' AND o.id <> to_regclass(format('hashindex.%I', i.storage || '_touched')) LOOP
-            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', made.object);
-        END LOOP;
-        PERFORM hashindex._lock_against_writers(i);
-    ELSIF i.code_table IS NOT NULL THEN
-        -- Not by DROP TRIGGER, which only the owner of the table may run.
-        PERFORM hashindex._drop('function', hashindex._sync_name(i.triggers) || '()', 'CASCADE');
-    END IF;
-    -- The codes of other models, from swaps, are dropped with it.
-    PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
-    -- While we waited for writers, a swap or rollback may have given these codes to another index.
-    IF (SELECT x.storage FROM hashindex.index x WHERE x.name = i.name FOR UPDATE) IS DISTINCT FROM i.storage THEN
-        RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
+    -- The row before the sets: a swap that we waited for has changed them.
+    PERFORM FROM hashindex.index x WHERE x.name = i.name FOR UPDATE;
+    FOR s IN SELECT x.* FROM hashindex.index_set x WHERE x.index_name = i.name LOOP
+        DELETE FROM hashindex.index_set x WHERE x.id = s.id;
+        PERFORM hashindex._drop_kept(i, s);
+    END LOOP;
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o;
     DELETE FROM hashindex.object o WHERE o.index_name = i.name;
     DELETE FROM hashindex.claim c WHERE c.name = i.name AND NOT hashindex._holds(c.pid, c.lock);
     DELETE FROM hashindex.index x WHERE x.name = i.name;
-    IF shares AND to_regproc('hashindex.' || quote_ident(hashindex._sync_name(i.triggers))) IS NOT NULL THEN
-        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
-        PERFORM hashindex._create_triggers(x, b.id::regclass, false) FROM hashindex.index x, LATERAL (SELECT hashindex._oid_of(x.schema_name, x.table_name) AS id) b
-        WHERE x.name = i.swap_of AND b.id IS NOT NULL;
-    END IF;
 END
 $$;
 
@@ -257,17 +238,15 @@ BEGIN
                     SELECT FROM pg_proc p WHERE p.oid = e.id AND (
                         p.proname ~ '^(search|candidates|within)_.' AND p.proargtypes[0] = 'anycompatible'::regtype
                         OR p.proname ~ '^sync_.' AND p.prorettype = 'trigger'::regtype AND p.prosecdef
-                        OR p.proname ~ '^(refresh|renew)_.' AND p.proargnames[1] = 'keys'
+                        OR p.proname ~ '^refresh_[0-9]+$' AND p.proargnames[1] = 'keys'
                     )
                 )
                 WHEN 'type' THEN r.relname ~ '._key$' AND 'id_1' = ANY (r.columns)
-                ELSE r.relname ~ '._(codes(_[0-9]+)?|staged)$' AND r.columns @> '{landmark,code}'
-                    OR r.relname ~ '._landmarks_[0-9]+$' AND r.columns @> '{landmark,centre}'
-                    OR r.relname ~ '._ranges$' AND r.columns @> '{file,first_page}' OR r.relname ~ '._touched$' AND r.columns[1] ~ '^id(_1)?$'
+                ELSE r.relname ~ '^set_[0-9]+_(codes|landmarks|staged|ranges|log)$'
             END AND NOT EXISTS (
-                SELECT FROM hashindex.index i WHERE e.name = hashindex._sync_name(i.triggers) || '()' OR regexp_replace(
-                    e.name, '^[a-z]+_(.+)[(].*$|_(?:codes|landmarks|key|staged|ranges|touched)(?:_[0-9]+)?$', '\1'
-                ) IN (i.name, i.storage, i.triggers)
+                SELECT FROM hashindex.index i LEFT JOIN hashindex.index_set s ON s.index_name = i.name
+                WHERE e.name = hashindex._sync_name(i.name) || '()' OR starts_with(e.name, hashindex._part_of(s, ''))
+                   OR regexp_replace(e.name, '^[a-z]+_(.+)[(].*$|_key$', '\1') IN (i.name, s.id::text, '~' || s.id)
             ) END
     ),
     listed (place, kind, object) AS (

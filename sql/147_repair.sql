@@ -1,7 +1,7 @@
 -- Repairs an index: the functions behind pg-hashindex index repair.
 
 -- That the column of the tenants is gone, or no longer has the type and collation of the tenants beside the codes; or NULL.
-CREATE OR REPLACE FUNCTION hashindex._tenant_fault(i hashindex.index) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._tenant_fault(i hashindex.index, s hashindex.index_set) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -15,12 +15,12 @@ BEGIN
     END
     FROM pg_class t LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = i.tenant_column AND NOT a.attisdropped
     LEFT JOIN pg_attribute c ON c.attrelid = t.oid AND c.attname = 'tenant' AND NOT c.attisdropped
-    WHERE t.oid = to_regclass(format('hashindex.%I', i.code_table)) AND i.tenant_column IS NOT NULL;
+    WHERE t.oid = hashindex._table_of(s, 'codes') AND i.tenant_column IS NOT NULL;
 END
 $$;
 
--- Faults of the table, column, key, tenants and codes of an index, with advice, and whether a repair can fix them.
-CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
+-- Faults of the table, column, key, tenants and codes of a set of lists, with advice, and whether a repair can fix them.
+CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index, s hashindex.index_set)
 RETURNS TABLE (fault text, advice text, repairable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -30,13 +30,13 @@ SET standard_conforming_strings = on
 AS $$
 DECLARE
     -- Not by the view, which hides models from those who may not read the codes.
-    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
+    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = s.model_id;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
-    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
-    named text := coalesce(i.swap_of, i.name);
+    codes regclass := hashindex._table_of(s, 'codes');
+    named text := i.name;
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
-    -- Codes beside those in use are given up alone.
-    without text := CASE i.swap_state WHEN 'previous' THEN 'pg-hashindex index prune ' || named WHEN 'next' THEN format('pg-hashindex index repair %s --undo', named) END;
+    -- A set beside the one in use is given up alone.
+    without text := CASE WHEN s.state IN ('former', 'ready') THEN 'pg-hashindex index prune ' || named WHEN s.state = 'building' THEN format('pg-hashindex index repair %s --undo', named) END;
     again text := coalesce(without, format('restore what was, or run pg-hashindex index drop %s and create it again', named));
     columns text[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
     vector_schema text := (SELECT e.extnamespace::regnamespace::text FROM pg_extension e WHERE e.extname = 'vector');
@@ -86,90 +86,92 @@ BEGIN
         UNION ALL
         SELECT retyped, 'pg-hashindex index repair ' || named, true
         UNION ALL
-        SELECT hashindex._tenant_fault(i),
+        SELECT hashindex._tenant_fault(i, s),
             CASE WHEN i.tenant_column = ANY (columns) THEN 'pg-hashindex index repair ' || named ELSE rebind || ' --tenant COLUMN' END,
             i.tenant_column = ANY (columns)
         UNION ALL
         SELECT CASE
-            WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
+            WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i, s) THEN
                 format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
-            WHEN codes IS NULL THEN format('code table hashindex.%I is gone', i.code_table)
-            WHEN EXISTS (SELECT FROM hashindex._object_faults(i, '{table}') f WHERE f.name = i.code_table) THEN
+            WHEN codes IS NULL THEN format('code table hashindex.%I is gone', hashindex._part_of(s, 'codes'))
+            WHEN EXISTS (SELECT FROM hashindex._object_faults(i, '{table}') f WHERE f.name = hashindex._part_of(s, 'codes')) THEN
                 format('a column or the primary key of code table %s was changed since it was made', codes)
         END, 'pg-hashindex index repair ' || named, true
     ) f WHERE f.fault IS NOT NULL;
 END
 $$;
 
--- Makes the code table or code column of an index again, empty, if it is missing or not as a search needs it; returns whether it was.
-CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
+-- Makes the tables of a set of lists again, without landmarks and codes, if they are missing or not as a search needs them; returns whether they
+-- were.
+CREATE OR REPLACE FUNCTION hashindex._restore_codes(set_id bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(_restore_codes.name);
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    kept record := hashindex._lists_of(set_id);
+    i hashindex.index := kept.i;
+    s hashindex.index_set := kept.s;
+    base regclass := hashindex._base_of(i);
 BEGIN
-    IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.repairable) THEN
+    PERFORM hashindex._require(i.name, administers => true);
+    IF s.state = 'building' OR NOT EXISTS (SELECT FROM hashindex._table_faults(i, s) f WHERE f.repairable) THEN
         RETURN false;
     END IF;
+    PERFORM hashindex._lock_against_writers(i);
     PERFORM hashindex._check_tenant(i, base);
-    -- Arguments and answers have the types of columns, which may be others now. Codes beside share the type of the key.
-    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.index x, hashindex._objects_of(x) o LEFT JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE x.triggers = i.triggers AND o.kind <> 'table' AND (p.prorettype = 'trigger'::regtype) IS NOT TRUE;
+    -- Arguments and answers have the types of columns, which may be others now. All sets share the type of the key.
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o LEFT JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
+    WHERE o.kind <> 'table' AND (p.prorettype = 'trigger'::regtype) IS NOT TRUE;
     SELECT array_agg(n.type ORDER BY o.place) INTO i.key_types
     FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
     JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
     CROSS JOIN LATERAL unnest(k.key_columns, k.key_types) n(name, type) WHERE n.name = o.name;
-    PERFORM hashindex._drop('table', i.code_table);
-    -- A new generation keeps present snapshots from searching codes that are not complete. Lists were dropped with the codes.
-    i.generation := hashindex._new_generation(i.generation);
-    UPDATE hashindex.index x
-    SET (generation, access, building, landmark_table, next_generation, key_types, encoded)
-        = (i.generation, 'scan', CASE WHEN 'lists' IN (x.access, x.building) THEN 'lists' END, NULL, NULL, i.key_types, false)
-    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-    PERFORM hashindex._create_codes(i, base);
-    PERFORM hashindex._bind(i.name, true);
-    IF i.swap_of IS NOT NULL THEN
-        PERFORM hashindex._drop('table', i.storage || '_touched');
-        PERFORM hashindex._create_log(i, base);
+    UPDATE hashindex.index x SET key_types = i.key_types WHERE x.name = i.name;
+    -- The set stays the one that it is: built again without codes, which are encoded next.
+    UPDATE hashindex.index_set x SET state = 'building' WHERE x.id = s.id;
+    PERFORM hashindex._begin_lists(s.id);
+    PERFORM hashindex._order_lists(s.id, NULL);
+    PERFORM hashindex._drop('table', hashindex._part_of(s, part)) FROM unnest('{staged,ranges,log}'::text[]) part;
+    UPDATE hashindex.index_set x SET (state, encoded) = (s.state, false) WHERE x.id = s.id RETURNING x.* INTO s;
+    IF s.state <> 'used' THEN
+        PERFORM hashindex._create_log(i, s);
     END IF;
-    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.triggers = i.triggers ORDER BY x.swap_of NULLS FIRST;
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.name;
     -- The rights were lost with the codes.
-    PERFORM hashindex._set_readers(i);
+    PERFORM hashindex._set_readers(i, s);
     RETURN true;
 END
 $$;
 
--- Tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round.
-CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
-RETURNS SETOF regclass
+-- Tables of a set of lists that are LOGGED where its table is UNLOGGED, or the other way round.
+CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index, s hashindex.index_set) RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    unlogged boolean := hashindex._logging(to_regclass(format('%I.%I', i.schema_name, i.table_name))) = 'UNLOGGED';
+    unlogged boolean := hashindex._logging(hashindex._base_of(i)) = 'UNLOGGED';
 BEGIN
     RETURN QUERY
-    SELECT c.oid::regclass FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id
-    WHERE o.in_use AND c.relname NOT IN (i.storage || '_staged', i.storage || '_ranges') AND (c.relname <> i.storage || '_touched' OR i.swap_of IS NOT NULL) AND (c.relpersistence = 'u') <> unlogged;
+    SELECT c.oid::regclass FROM pg_class c
+    WHERE c.oid IN (hashindex._table_of(s, 'codes'), hashindex._table_of(s, 'landmarks'), CASE WHEN s.state <> 'building' THEN hashindex._table_of(s, 'log') END)
+      AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 
--- Faults of the access path of an index; a repair has it built again.
-CREATE OR REPLACE FUNCTION hashindex._access_faults(i hashindex.index) RETURNS SETOF text
+-- Faults of the landmarks of a set of lists; a repair has them built again.
+CREATE OR REPLACE FUNCTION hashindex._landmark_faults(i hashindex.index, s hashindex.index_set) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
-    landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
+    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = s.model_id;
+    codes regclass := hashindex._table_of(s, 'codes');
+    landmarks regclass := hashindex._table_of(s, 'landmarks');
     emptied boolean;
 BEGIN
-    IF i.access = 'lists' AND landmarks IS NULL THEN
+    IF landmarks IS NULL THEN
         RETURN NEXT 'the landmarks are gone';
-    ELSIF i.access = 'lists' THEN
+    ELSIF s.trained_rows IS NOT NULL THEN
         -- A crash empties unlogged landmarks. An empty table has none, and neither have small tenants.
         EXECUTE format(
             CASE WHEN i.tenant_column IS NULL THEN
@@ -196,32 +198,44 @@ BEGIN
 END
 $$;
 
--- Makes the parts of an index again that were dropped or changed: an incomplete access path is marked to be built again; functions, triggers
--- and types are made, disabled triggers enabled; those of another table, and what interrupted runs left, are dropped. Returns what was done.
-CREATE OR REPLACE FUNCTION hashindex._restore_parts(name text) RETURNS SETOF text
+-- Makes the parts of a set of lists and of its index again that were dropped or changed: functions, triggers and types are made, disabled
+-- triggers enabled; those of another table, and what interrupted runs left, are dropped. Where landmarks are not whole, a set in use goes on
+-- without them until it is rebalanced. Returns what was done.
+CREATE OR REPLACE FUNCTION hashindex._restore_parts(set_id bigint) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._locked_index(_restore_parts.name);
-    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    codes regclass := format('hashindex.%I', i.code_table)::regclass;
+    kept record := hashindex._lists_of(set_id);
+    i hashindex.index := kept.i;
+    s hashindex.index_set := kept.s;
+    base regclass := hashindex._base_of(i);
+    codes regclass := hashindex._table_of(s, 'codes');
     logging text := hashindex._logging(base);
     part text;
     found record;
     faults text[];
 BEGIN
-    FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP
+    PERFORM hashindex._require(i.name, administers => true);
+    PERFORM FROM hashindex.index x WHERE x.name = i.name FOR UPDATE;
+    PERFORM hashindex._bind(s.id);
+    FOR part IN SELECT t FROM hashindex._logged_otherwise(i, s) t LOOP
         EXECUTE format('ALTER TABLE %s SET %s', part, logging);
         RETURN NEXT format('made %s %s, as %s is', part, logging, base);
     END LOOP;
-    IF EXISTS (SELECT FROM hashindex._access_faults(i)) THEN
-        RETURN NEXT format('access path %s was incomplete: searches scan all codes until it is built again', i.access);
-        UPDATE hashindex.index x SET access = 'scan', building = coalesce(x.building, x.access), landmark_table = NULL
-        WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-        PERFORM hashindex._create_functions(i);
+    IF s.state = 'used' AND EXISTS (SELECT FROM hashindex._landmark_faults(i, s)) THEN
+        RETURN NEXT 'the landmarks were incomplete: searches rank all codes until they are built again';
+        UPDATE hashindex.index_set x SET trained_rows = NULL, generation = x.generation + 1 WHERE x.id = s.id RETURNING x.* INTO s;
+        EXECUTE format('UPDATE %s SET landmark = NULL WHERE landmark IS NOT NULL', codes);
+        IF hashindex._table_of(s, 'landmarks') IS NOT NULL THEN
+            EXECUTE format('DELETE FROM %s', hashindex._table_of(s, 'landmarks'));
+        END IF;
+        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.name;
     END IF;
-    RETURN QUERY SELECT format('dropped table %s, which a run had left', u) FROM hashindex.drop_unused(i.name) u;
+    FOR found IN SELECT o.name, o.object FROM hashindex._objects_of(i) o WHERE NOT o.in_use LOOP
+        PERFORM hashindex._drop('table', found.name);
+        RETURN NEXT format('dropped table %s, which a run had left', found.object);
+    END LOOP;
     -- REINDEX CONCURRENTLY that was cut off leaves an INVALID index.
     FOR part IN SELECT x.indexrelid::regclass::text FROM pg_index x WHERE NOT x.indisvalid AND x.indrelid = codes ORDER BY 1 LOOP
         EXECUTE 'DROP INDEX ' || part;
@@ -231,15 +245,11 @@ BEGIN
     -- Hashes that another major version of PostgreSQL gave are taken again.
     PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)
     WHERE o.index_name = i.name AND o.server <> current_setting('server_version_num')::integer / 10000;
+    faults := ARRAY(SELECT f.fault FROM hashindex._object_faults(i, '{trigger}') f);
     IF EXISTS (SELECT FROM hashindex._object_faults(i, '{function,type}')) THEN
-        PERFORM hashindex._create_functions(i);
+        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.name;
         RETURN NEXT 'recreated the functions';
     END IF;
-    IF i.swap_of IS NOT NULL THEN
-        RETURN;
-    END IF;
-
-    faults := ARRAY(SELECT f.fault FROM hashindex._object_faults(i, '{trigger}') f);
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
         WHERE t.tgrelid <> base ORDER BY t.tgrelid::regclass::text, t.tgname
@@ -258,6 +268,6 @@ BEGIN
         RETURN NEXT format('created missing triggers on %s', base);
     END IF;
     -- Writes went unseen.
-    UPDATE hashindex.index x SET unverified = true WHERE x.triggers = i.triggers AND faults <> '{}';
+    UPDATE hashindex.index_set x SET unverified = true WHERE x.index_name = i.name AND x.unverified IS NOT NULL AND faults <> '{}';
 END
 $$;

@@ -1,7 +1,6 @@
--- A set is what an index searches: vectors, or codes of a model, in an index of pgvector's, which PostgreSQL keeps. An index has one set in
--- use and at most one other: one that is built or ready beside it, or the former one. Create, swap and rollback are the same steps with
--- other arguments: a row of hashindex.index_set, CREATE INDEX, a measure, and an exchange of the search function. An index that is kept by
--- lists has no such row.
+-- A set is what an index searches: vectors, or codes of a model, in an index of pgvector's, which PostgreSQL keeps, or in lists. An index has
+-- one set in use and at most one other: one that is built or ready beside it, or the former one. Create, swap and rollback are the same steps
+-- with other arguments: a row of hashindex.index_set, a build, a measure, and an exchange of the search function.
 
 GRANT SELECT ON hashindex.index_set TO PUBLIC;
 
@@ -15,7 +14,7 @@ BEGIN
 END
 $$;
 
--- The set that an index searches, or an error where its codes are kept by lists.
+-- The set that an index searches, or an error where its first one is not built yet.
 CREATE OR REPLACE FUNCTION hashindex._used_set(i hashindex.index) RETURNS hashindex.index_set
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -23,12 +22,10 @@ AS $$
 DECLARE
     s hashindex.index_set := hashindex._set_of(i.name);
 BEGIN
-    IF i.code_table IS NOT NULL THEN
-        RAISE EXCEPTION 'index "%" is kept by lists, not by pgvector', i.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index of another name with access hnsw or ivfflat beside it.';
-    ELSIF s.id IS NULL THEN
+    IF s.id IS NULL THEN
         RAISE EXCEPTION 'index "%" has no set in use yet', i.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Create it again: its first build was cut off: pg-hashindex index create %s ...', i.name);
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN hashindex._has_lists(i)
+                THEN format('Build it: pg-hashindex index encode %s', i.name) ELSE format('Create it again: its first build was cut off: pg-hashindex index create %s ...', i.name) END;
     END IF;
     RETURN s;
 END
@@ -115,7 +112,7 @@ AS $$
 BEGIN
     RETURN concat_ws(
         ' ', coalesce((SELECT format('codes of %s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = s.model_id), CASE WHEN s.halves THEN 'vectors as halfvec' ELSE 'vectors' END),
-        CASE WHEN s.stores THEN 'stored' WHEN s.code_column IS NOT NULL THEN format('in column %I', s.code_column) END, coalesce('in ' || s.access, 'without an index')
+        CASE WHEN s.stores THEN 'stored' WHEN s.code_column IS NOT NULL THEN format('in column %I', s.code_column) END, CASE s.access WHEN 'scan' THEN 'in lists without landmarks' ELSE coalesce('in ' || s.access, 'without an index') END
     );
 END
 $$;

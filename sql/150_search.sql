@@ -116,13 +116,15 @@ DECLARE
     wanted_rows text := hashindex._filter_of(i, filter, CASE WHEN tenant IS NULL THEN where_equals ELSE coalesce(where_equals, '{}') END, caller_path);
     -- where_equals holds no SQL of the caller's.
     filter_path text := CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END;
-    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
+    s hashindex.index_set := hashindex._set_of(i.name);
+    codes text := 'hashindex.' || hashindex._part_of(s, 'codes');
+    dimension integer := s.dimension;
     checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN {ext}.vector(query, dimension, true) ELSE hashindex._refuse_vector(query, dimension) END;
-    wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, hashindex._candidates_for(k, i.candidates)), k)
+    wanted integer := CASE WHEN coalesce(candidates, s.candidates) > 0 THEN greatest(coalesce(candidates, hashindex._candidates_for(k, s.candidates)), k)
         ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
     -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
     needed double precision := wanted + 2 * sqrt(wanted);
-    lists integer := coalesce(effort, i.effort);
+    lists integer := coalesce(effort, s.effort);
     rows double precision := (
         SELECT greatest(1, c.reltuples)
         FROM pg_class c WHERE c.oid = base::regclass
@@ -131,10 +133,10 @@ DECLARE
     share double precision;
     own_path text := current_setting('search_path');
     vector text := format('%s.%I', base, i.column_name);
-    may_read_codes boolean := i.encoded
+    may_read_codes boolean := s.encoded
         -- NULL where a build has dropped the codes that this snapshot knows.
-        AND has_column_privilege(to_regclass(format('hashindex.%I', i.code_table)), 'code', 'SELECT')
-        AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, format('hashindex.%I', i.code_table)) END;
+        AND has_column_privilege(to_regclass(codes), 'code', 'SELECT')
+        AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, codes) END;
     kept_keys text[] := hashindex._code_keys(i);
     statement text;
     found record;
@@ -259,7 +261,7 @@ DECLARE
 BEGIN
     IF i.tenant_column IS NULL AND (tenant IS NOT NULL OR all_tenants) THEN
         RAISE EXCEPTION 'index "%" has no tenants', i.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave tenant and all_tenants out, or filter by the column.';
-    ELSIF i.code_table IS NULL THEN
+    ELSIF NOT coalesce((hashindex._set_of(i.name)).access IN ('lists', 'scan'), false) THEN
         RETURN QUERY EXECUTE format(
             'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5, $6, caller_path => $7%s) s',
             hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
@@ -336,10 +338,10 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
+    s hashindex.index_set := hashindex._used_lists(i);
     found_values integer;
     found bit varying;
 BEGIN
-    PERFORM hashindex._require_lists(i);
     IF cardinality(i.key_columns) > 1 THEN
         BEGIN
             found_values := json_array_length(code_of.id::json);
@@ -353,7 +355,7 @@ BEGIN
         END IF;
     END IF;
     EXECUTE format(
-        'SELECT c.code FROM hashindex.%I c WHERE (%s) = (%s)', i.code_table,
+        'SELECT c.code FROM %s c WHERE (%s) = (%s)', hashindex._table_of(s, 'codes'),
         hashindex._columns_of('c', hashindex._code_keys(i)), hashindex._key_of_text(i, '$1')
     ) INTO found USING code_of.id;
     RETURN found;

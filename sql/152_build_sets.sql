@@ -1,4 +1,4 @@
--- Builds the sets of pgvector: their rows in the catalog, and pgvector's indexes.
+-- Builds sets: their rows in the catalog, and pgvector's indexes.
 
 -- Statements that make pgvector's index of a set. Online, a partitioned table gets an index of its own that those of its partitions, each
 -- built without keeping writers out, are attached to.
@@ -149,7 +149,7 @@ BEGIN
 END
 $$;
 
--- Refuses what a set of pgvector cannot be.
+-- Refuses what a set of pgvector cannot be. Lists are checked with their model, by _check_lists.
 CREATE OR REPLACE FUNCTION hashindex._check_set(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -161,7 +161,10 @@ DECLARE
         hashindex._shell_word(base::text), hashindex._shell_word(s.column_name));
     wrong bigint;
 BEGIN
-    IF s.access NOT IN ('hnsw', 'ivfflat') THEN
+    IF s.access IN ('lists', 'scan') THEN
+        -- When they are begun.
+        RETURN;
+    ELSIF s.access NOT IN ('hnsw', 'ivfflat') THEN
         RAISE EXCEPTION 'access "%" is unknown', s.access USING ERRCODE = 'invalid_parameter_value', HINT = 'Use hnsw, ivfflat or lists.';
     ELSIF s.code_column IS NOT NULL AND s.stores THEN
         RAISE EXCEPTION 'store and code_column are both given' USING ERRCODE = 'invalid_parameter_value', HINT = 'You fill a column of your own; store makes one that PostgreSQL fills.';
@@ -243,6 +246,13 @@ DECLARE
     longer boolean;
 BEGIN
     s.halves := false;
+    s.state := 'building';
+    s.created_at := now();
+    s.id := nextval('hashindex.index_set_id_seq');
+    IF s.access IN ('lists', 'scan') THEN
+        s := hashindex._begin_set_of_lists(i, s);
+        RETURN;
+    END IF;
     IF s.model_id IS NULL THEN
         s.halves := hashindex._vector_type(base, s.column_name) = '{ext}.halfvec';
         IF NOT s.halves THEN
@@ -273,26 +283,90 @@ BEGIN
     IF s.owns_relation THEN
         s.relation := hashindex._free_relation(i, s);
     END IF;
-    s.state := 'building';
-    s.created_at := now();
-    s.id := nextval('hashindex.index_set_id_seq');
     INSERT INTO hashindex.index_set OVERRIDING SYSTEM VALUE SELECT (s).*;
 END
 $$;
 
--- Gives an index another set, and the former one its place: one short transaction. Searches that have begun end by the former set.
+-- Begins a set of lists: its row; and all of it where the table is empty, as nothing is to be built.
+CREATE OR REPLACE FUNCTION hashindex._begin_set_of_lists(i hashindex.index, INOUT s hashindex.index_set)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := hashindex._base_of(i);
+    filled boolean := true;
+BEGIN
+    i.column_name := s.column_name;
+    PERFORM hashindex._check_lists(i, s);
+    s.stores := false;
+    s.owns_relation := false;
+    s.relation := NULL;
+    s.encoded := false;
+    s.unverified := false;
+    s.trained_rows := NULL;
+    -- Measured on 300,000 text embeddings with 40 candidates: 80 lists find .955 of the ten nearest.
+    s.effort := CASE s.access WHEN 'lists' THEN coalesce(s.effort, 80) END;
+    s.candidates := coalesce(s.candidates, hashindex._usual_candidates(i, m)) FROM hashindex.model m WHERE m.id = s.model_id;
+    INSERT INTO hashindex.index_set OVERRIDING SYSTEM VALUE SELECT (s).*;
+    -- An older snapshot could miss rows that are there.
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s b WHERE b.%I IS NOT NULL)', base, s.column_name) INTO filled;
+    END IF;
+    IF NOT filled THEN
+        PERFORM hashindex._lock_against_writers(i);
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s b WHERE b.%I IS NOT NULL)', base, s.column_name) INTO filled;
+    END IF;
+    IF NOT filled THEN
+        PERFORM hashindex._begin_lists(s.id);
+        PERFORM hashindex._order_lists(s.id, NULL);
+        PERFORM hashindex._finish_lists(s.id);
+    END IF;
+    SELECT x.* INTO STRICT s FROM hashindex.index_set x WHERE x.id = s.id;
+END
+$$;
+
+-- Gives an index another set, and the former one its place: one short transaction. Searches that have begun end by the former set. Where lists
+-- come into use or leave it, no session writes after the lock, so the coming ones catch up with the last keys.
 CREATE OR REPLACE FUNCTION hashindex._exchange_set(index_name text, set_id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index;
+    i hashindex.index := hashindex._require(index_name, administers => true);
+    former hashindex.index_set;
+    coming hashindex.index_set;
 BEGIN
+    IF hashindex._has_lists(i) THEN
+        PERFORM hashindex._lock_against_writers(i);
+    END IF;
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
-    UPDATE hashindex.index_set x SET state = 'former' WHERE x.index_name = i.name AND x.state = 'used';
-    UPDATE hashindex.index_set x SET state = 'used' WHERE x.id = set_id;
-    UPDATE hashindex.index x SET column_name = s.column_name FROM hashindex.index_set s WHERE s.id = set_id AND x.name = i.name RETURNING x.* INTO i;
+    SELECT x.* INTO coming FROM hashindex.index_set x WHERE x.id = set_id AND x.index_name = i.name AND x.state IN ('ready', 'former');
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'index "%" has no such set that is ready', i.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See what it has: pg-hashindex index show.';
+    END IF;
+    former := hashindex._set_of(i.name);
+    IF coming.access IN ('lists', 'scan') THEN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            RAISE EXCEPTION 'sets of index "%" are exchanged after the last written keys, which this transaction may not see', i.name
+                USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
+        END IF;
+        WHILE hashindex._has_logged(coming) LOOP
+            PERFORM hashindex._catch_up(coming.id);
+        END LOOP;
+        -- Its own search functions measured it.
+        PERFORM hashindex._drop('table', hashindex._part_of(coming, 'log'));
+        PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o
+        WHERE o.index_name = i.name AND o.kind = 'function' AND o.name ~ format('^(search_~|candidates_~|within_~)%s[(]', coming.id);
+    END IF;
+    UPDATE hashindex.index_set x SET state = 'former' WHERE x.id = former.id RETURNING x.* INTO former;
+    UPDATE hashindex.index_set x SET state = 'used' WHERE x.id = coming.id;
+    UPDATE hashindex.index x SET column_name = coming.column_name WHERE x.name = i.name RETURNING x.* INTO i;
     PERFORM hashindex._create_search(i);
+    IF former.access IN ('lists', 'scan') THEN
+        PERFORM hashindex._create_log(i, former);
+        PERFORM hashindex._create_list_search((f).i, (f).s) FROM hashindex._lists_of(former.id) f;
+    END IF;
+    PERFORM hashindex._create_writer(i);
 END
 $$;
 
@@ -306,13 +380,28 @@ SET standard_conforming_strings = on
 AS $$
 DECLARE
     s hashindex.index_set := hashindex._set_of(i.name);
-    held record := hashindex._set_sql(i, s, 'hashindex_query');
+    held record;
     base text := format('%I.%I', i.schema_name, i.table_name);
     answer text := string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) FROM unnest(hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(shown, type, n);
 BEGIN
-    -- A function cannot be replaced by one with other columns in its answer.
+    -- A function cannot be replaced by one with other columns in its answer. Those of lists have others besides.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
+    WHERE p.proname IN ('search_' || i.name, 'candidates_' || i.name, 'within_' || i.name)
+      AND (array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i) OR p.proname NOT LIKE 'search%' AND NOT coalesce(s.access IN ('lists', 'scan'), false));
+    IF s.access IN ('lists', 'scan') THEN
+        PERFORM hashindex._create_list_search(i, s);
+        RETURN;
+    ELSIF s.id IS NULL THEN
+        -- The first set is being built: searches compare all vectors.
+        SELECT x.* INTO STRICT s FROM hashindex.index_set x WHERE x.index_name = i.name ORDER BY x.id LIMIT 1;
+        s.model_id := NULL;
+        s.access := NULL;
+        s.relation := NULL;
+        s.code_column := NULL;
+        s.stores := false;
+        s.halves := hashindex._vector_type(base::regclass, s.column_name) = '{ext}.halfvec';
+    END IF;
+    held := hashindex._set_sql(i, s, 'hashindex_query');
     PERFORM hashindex._create_function('search_pgvector', jsonb_build_object(
         'ext', '{ext}', 'index_name', i.name, 'search', format('hashindex.%I', 'search_' || i.name), 'index', quote_literal(i.name),
         'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'shown', hashindex._answer_keys(i),
@@ -330,15 +419,40 @@ BEGIN
 END
 $$;
 
--- Drops a set: pgvector's index, if the set made it and no other set has it, and its column of codes.
-CREATE OR REPLACE FUNCTION hashindex._drop_set(i hashindex.index, s hashindex.index_set) RETURNS void
+-- Makes all functions of an index and of its sets, or replaces them by those of this release.
+CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    kept record;
+BEGIN
+    IF hashindex._has_lists(i) THEN
+        PERFORM hashindex._create_key_type(i);
+    END IF;
+    FOR kept IN
+        SELECT l.i, l.s FROM hashindex.index_set x CROSS JOIN LATERAL hashindex._lists_of(x.id) l
+        WHERE x.index_name = i.name AND x.access IN ('lists', 'scan') AND x.state <> 'building'
+    LOOP
+        PERFORM hashindex._create_refresh(kept.i, kept.s);
+        IF (kept.s).state <> 'used' THEN
+            PERFORM hashindex._create_list_search(kept.i, kept.s);
+        END IF;
+    END LOOP;
+    PERFORM hashindex._create_writer(i);
+    PERFORM hashindex._create_search(i);
+END
+$$;
+
+-- Drops what a set keeps: tables of lists; pgvector's index, if the set made it and no other set has it, and its column of codes.
+CREATE OR REPLACE FUNCTION hashindex._drop_kept(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     heir bigint;
 BEGIN
-    DELETE FROM hashindex.index_set x WHERE x.id = s.id;
+    PERFORM hashindex._drop_lists(s);
     IF s.owns_relation THEN
         SELECT x.id INTO heir FROM hashindex.index_set x JOIN hashindex.index o ON o.name = x.index_name
         WHERE (o.schema_name, o.table_name, x.relation) = (i.schema_name, i.table_name, s.relation) ORDER BY x.id LIMIT 1;
@@ -350,6 +464,34 @@ BEGIN
     END IF;
     IF s.stores AND hashindex._base_of(i) IS NOT NULL THEN
         EXECUTE format('ALTER TABLE %s DROP COLUMN IF EXISTS %I', hashindex._base_of(i), s.code_column);
+    END IF;
+END
+$$;
+
+-- Drops a set that is not in use, with what it keeps.
+CREATE OR REPLACE FUNCTION hashindex._drop_set(i hashindex.index, s hashindex.index_set) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    part text;
+BEGIN
+    IF s.access IN ('lists', 'scan') THEN
+        -- Codes first: a session that has searched by them may then want to write, and would wait for a lock on the table. Writers hold the log.
+        FOREACH part IN ARRAY ARRAY[hashindex._table_of(s, 'codes')::text, hashindex._table_of(s, 'landmarks')::text] LOOP
+            IF part IS NOT NULL THEN
+                EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', part);
+            END IF;
+        END LOOP;
+        PERFORM hashindex._lock_against_writers(i);
+    END IF;
+    DELETE FROM hashindex.index_set x WHERE x.id = s.id AND x.state = s.state;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+    PERFORM hashindex._drop_kept(i, s);
+    IF s.access IN ('lists', 'scan') THEN
+        PERFORM hashindex._create_writer(i);
     END IF;
 END
 $$;

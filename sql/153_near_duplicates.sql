@@ -21,19 +21,14 @@ DECLARE
     ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
     base text := format('%I.%I', i.schema_name, i.table_name);
     kept text[] := hashindex._code_keys(i);
+    s hashindex.index_set := hashindex._used_set(i);
     done text;
 BEGIN
-    IF i.code_table IS NULL THEN
-        RAISE EXCEPTION 'index "%" is kept by pgvector, and near-duplicates are found by lists', i.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format(
-                'Run: pg-hashindex index create %s --table %s --column %s --model %s --access lists', left(i.name, 34) || '_lists',
-                hashindex._shell_word(base), hashindex._shell_word(i.column_name),
-                coalesce((SELECT hashindex._shell_word(format('%s:%s', m.name, m.version)) FROM hashindex.model m WHERE m.id = (hashindex._used_set(i)).model_id), 'MODEL')
-            );
-    ELSIF i.access <> 'lists' THEN
-        RAISE EXCEPTION 'index "%" has access path %; near-duplicates are found by lists', i.name, i.access
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Run: pg-hashindex index configure %s --access lists', i.name);
+    IF s.trained_rows IS NULL THEN
+        RAISE EXCEPTION 'index "%" searches %, and near-duplicates are found by lists with landmarks', i.name, hashindex._set_text(s)
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE s.access
+                WHEN 'lists' THEN format('Run: pg-hashindex index rebalance %s', i.name)
+                ELSE format('Run: pg-hashindex index swap %s --access lists%s', i.name, CASE WHEN s.model_id IS NULL THEN ' --model MODEL' END) END;
     ELSIF max_distance IS NULL OR max_distance IN ('NaN', 'Infinity', '-Infinity') THEN
         RAISE EXCEPTION 'max_distance is %; it must be a finite number', coalesce(max_distance::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'For cosine it is 1 - similarity.';
@@ -42,8 +37,8 @@ BEGIN
     ELSIF lists IS NULL OR NOT lists BETWEEN 1 AND 1000 THEN
         PERFORM hashindex._refuse('lists', lists, '1 to 1000');
     END IF;
-    PERFORM hashindex._require_codes(i.name, base, i.encoded, hashindex._is_bound(i) AND hashindex._not_plain(base::regclass) IS NULL AND EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)),
-        format('hashindex.%I', i.code_table));
+    PERFORM hashindex._require_codes(i.name, base, s.encoded, hashindex._is_bound(i, s) AND hashindex._not_plain(base::regclass) IS NULL AND EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)),
+        'hashindex.' || hashindex._part_of(s, 'codes'));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     EXECUTE format('SELECT FROM %s WHERE false', base);
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
@@ -69,7 +64,7 @@ BEGIN
         FROM pairs p JOIN {table} b ON ({each b.key}) = ({pair_ids}) JOIN {table} o ON ({each o.key}) = ({other_ids})
             CROSS JOIN LATERAL (SELECT b.{column} {operator} o.{column} AS distance) d
         WHERE d.distance <= $1$statement$,
-        hashindex._parts(i), jsonb_build_object(
+        hashindex._parts(i, s), jsonb_build_object(
             'other_text', hashindex._key_text('o', i.key_columns),
             'pair_ids', CASE cardinality(kept) WHEN 1 THEN 'p.id' ELSE hashindex._columns_of('(p.id)', kept) END,
             'other_ids', CASE cardinality(kept) WHEN 1 THEN 'p.other_id' ELSE hashindex._columns_of('(p.other_id)', kept) END

@@ -13,7 +13,7 @@ BEGIN
 END
 $$;
 
--- Begins an index with a set of pgvector: its row and that of the set, with a model that is trained if none is named.
+-- Begins an index: its row and that of its set, with a model that is trained if none is named. Searches compare all rows until lists are built.
 CREATE OR REPLACE FUNCTION hashindex._begin_create(
     name text, base regclass, column_name text, model text, access text, store boolean, code_column text, metric text, tenant text, key_columns text[],
     candidates integer, effort integer, reveal_anchors boolean, OUT i hashindex.index, OUT s hashindex.index_set
@@ -42,8 +42,15 @@ BEGIN
     END IF;
     declared := hashindex._declared_set(name, base, column_name, wanted, access, store, code_column, metric, tenant, key_columns, candidates, effort);
     i := declared.i;
-    INSERT INTO hashindex.index SELECT (i).*;
+    INSERT INTO hashindex.index SELECT (i).* ON CONFLICT ON CONSTRAINT index_pkey DO NOTHING;
+    -- Another session has created it since it was looked for.
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'index "%" exists already', name USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another set by a swap.';
+    END IF;
     s := hashindex._begin_set(i, declared.s, reveal_anchors);
+    IF s.encoded = false THEN
+        PERFORM hashindex._create_search(i);
+    END IF;
 END
 $$;
 
@@ -77,16 +84,17 @@ DECLARE
     measured record;
 BEGIN
     PERFORM hashindex._check_administrator();
-    IF $5 IN ('lists', 'scan') THEN
-        RETURN QUERY SELECT l.* FROM hashindex._create_lists(
-            $1, $2, $3, coalesce($4, hashindex._trained($1, $2, $3, coalesce($8, hashindex._indexed_metric($2, $3), 'cosine'))), jsonb_build_object(
-                'key_columns', $10, 'metric', $8, 'access', $5, 'candidates', $11, 'effort', $12, 'tenant', $9
-            )
-        ) l;
-        RETURN;
-    END IF;
     begun := hashindex._begin_create($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
-    IF (begun.s).owns_relation THEN
+    IF (begun.s).access IN ('lists', 'scan') THEN
+        IF (begun.s).state = 'ready' THEN
+            PERFORM hashindex._exchange_set($1, (begun.s).id);
+        ELSE
+            -- A class of its own, for those who encode the rows next.
+            RAISE WARNING 'searches of index "%" are exact until its rows are encoded', $1 USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', $1);
+        END IF;
+        RETURN QUERY SELECT hashindex._set_text(begun.s), hashindex._part_of(begun.s, 'codes'), 0::numeric, (begun.s).candidates, NULL::double precision;
+        RETURN;
+    ELSIF (begun.s).owns_relation THEN
         PERFORM hashindex._build_relation(begun.i, begun.s);
     END IF;
     measured := hashindex._finish_set(begun.i, (begun.s).id);
@@ -123,8 +131,8 @@ BEGIN
 END
 $$;
 
--- Gives an index the set that a declaration states, with its settings; what is NULL stays. Returns whether that is complete: lists keep their
--- model where rows have to be encoded for another one.
+-- Gives an index the set that a declaration states, with its settings; what is NULL stays. Returns whether that is complete: an index keeps its
+-- set where rows have to be encoded for lists.
 CREATE OR REPLACE FUNCTION hashindex._declare_swap(
     index_name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT NULL, code_column text DEFAULT NULL,
     reveal_anchors boolean DEFAULT false, candidates integer DEFAULT NULL, effort integer DEFAULT NULL
@@ -138,20 +146,10 @@ DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true);
     wanted hashindex.index_set;
     found hashindex.index_set;
-    complete boolean := true;
+    begun record;
 BEGIN
-    IF i.code_table IS NOT NULL THEN
-        IF access IN ('hnsw', 'ivfflat') OR store OR code_column IS NOT NULL OR model = 'none' THEN
-            PERFORM hashindex.swap_index(i.name, model, access, store, NULL, code_column);
-        ELSIF model IS NOT NULL THEN
-            complete := hashindex._declare_model(i, model);
-        END IF;
-        IF num_nonnulls(access, candidates, effort) > 0 THEN
-            PERFORM hashindex._configure_lists(i.name, jsonb_build_object('access', access, 'candidates', candidates, 'effort', effort));
-        END IF;
-        RETURN complete;
-    END IF;
-    found := hashindex._used_set(i);
+    -- The one that is being built, if there is no other yet.
+    SELECT x.* INTO STRICT found FROM hashindex.index_set x WHERE x.index_name = i.name ORDER BY x.state = 'used' DESC, x.id LIMIT 1;
     wanted := found;
     wanted.model_id := CASE WHEN model IS NULL THEN found.model_id WHEN model <> 'none' THEN (hashindex.find_model(model)).id END;
     wanted.access := coalesce(access, found.access);
@@ -161,11 +159,19 @@ BEGIN
     );
     -- A set without access is of vectors that pgvector does not index.
     SELECT x.* INTO found FROM hashindex.index_set x
-    WHERE x.index_name = i.name AND x.state IN ('used', 'former') AND coalesce(x.access = wanted.access, true)
+    WHERE x.index_name = i.name AND (x.state IN ('used', 'former') OR x.id = found.id) AND coalesce(x.access = wanted.access, true)
       AND (x.model_id, x.stores, x.column_name) IS NOT DISTINCT FROM (wanted.model_id, wanted.stores, wanted.column_name)
       AND (x.stores OR x.code_column IS NOT DISTINCT FROM wanted.code_column)
     ORDER BY x.state = 'used' DESC LIMIT 1;
-    IF found.id IS NULL THEN
+    IF found.id IS NULL AND wanted.access IN ('lists', 'scan') THEN
+        begun := hashindex._begin_swap(i.name, model, access, store, NULL, code_column, reveal_anchors);
+        IF (begun.s).state <> 'ready' THEN
+            RAISE WARNING 'index "%" keeps its set until its rows are encoded', i.name
+                USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', i.name);
+            RETURN false;
+        END IF;
+        PERFORM hashindex._exchange_set(i.name, (begun.s).id);
+    ELSIF found.id IS NULL THEN
         PERFORM hashindex.prune_index(i.name);
         PERFORM hashindex.swap_index(i.name, model, access, store, NULL, code_column, force => true, reveal_anchors => reveal_anchors);
     ELSIF found.state = 'former' THEN
@@ -178,22 +184,27 @@ BEGIN
 END
 $$;
 
--- Gives up what a run that was cut off left of an index: a set that was not built to its end, and the index itself if it has no other.
-CREATE OR REPLACE FUNCTION hashindex._give_up(name text) RETURNS boolean
+-- Gives up what a run that was cut off left of an index: a set that was not built to its end, and the index itself if it has no other. Lists
+-- are continued by the next run, unless they are given up by name.
+CREATE OR REPLACE FUNCTION hashindex._give_up(name text, lists boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := x FROM hashindex.index x WHERE x.name = _give_up.name FOR NO KEY UPDATE;
-    left_over hashindex.index_set := hashindex._set_of(i.name, 'building');
+    left_over hashindex.index_set;
+    named text;
 BEGIN
-    IF left_over.id IS NOT NULL THEN
+    SELECT x.* INTO left_over FROM hashindex.index_set x
+    WHERE x.index_name = i.name AND (x.state = 'building' AND x.access IS DISTINCT FROM 'lists' AND x.access IS DISTINCT FROM 'scan' OR lists AND x.state IN ('building', 'ready'));
+    IF FOUND THEN
+        named := hashindex._set_text(left_over);
         PERFORM hashindex._drop_set(i, left_over);
         IF (hashindex._set_of(i.name)).id IS NULL THEN
             PERFORM hashindex.drop_index(i.name);
         END IF;
     END IF;
-    RETURN left_over.id IS NOT NULL;
+    RETURN named;
 END
 $$;
 
@@ -250,16 +261,12 @@ DECLARE
     used hashindex.model;
 BEGIN
     i := hashindex._require(index_name, administers => true);
-    IF access IN ('lists', 'scan') OR i.code_table IS NOT NULL THEN
-        RAISE EXCEPTION 'index "%" cannot be swapped % lists', i.name, CASE WHEN i.code_table IS NOT NULL THEN 'from' ELSE 'to' END
-            USING ERRCODE = 'feature_not_supported', HINT = 'Create an index of another name beside it, and drop this one then.';
-    END IF;
     PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
     -- A second swap waits here, and then finds the first.
     SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
     before := hashindex._used_set(i);
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = index_name AND x.state <> 'used';
-    IF other.id IS NOT NULL THEN
+    IF other.id IS NOT NULL AND NOT (other.state IN ('building', 'ready') AND other.access IN ('lists', 'scan')) THEN
         RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', index_name, other.state, hashindex._set_text(other)
             USING ERRCODE = 'object_in_use', HINT = format('Drop it: pg-hashindex index prune %s', index_name);
     END IF;
@@ -268,8 +275,13 @@ BEGIN
     s.column_name := coalesce(column_name, s.column_name);
     s.access := coalesce(access, s.access, 'hnsw');
     s.stores := coalesce(store, s.stores);
-    s.candidates := NULL;
-    s.effort := NULL;
+    IF s.access IN ('lists', 'scan') THEN
+        s.stores := coalesce(store, false);
+    END IF;
+    -- Settings of lists that were chosen stay; a default gives way to that of the new model.
+    s.candidates := CASE WHEN before.access IN ('lists', 'scan') AND s.access IN ('lists', 'scan') THEN
+        nullif(before.candidates, (SELECT hashindex._usual_candidates(i, m) FROM hashindex.model m WHERE m.id = before.model_id)) END;
+    s.effort := CASE WHEN before.access = 'lists' AND s.access = 'lists' THEN before.effort END;
     IF model = 'none' THEN
         s.model_id := NULL;
         s.stores := coalesce(store, false);
@@ -281,7 +293,14 @@ BEGIN
     s.dimension := coalesce(used.dimension, hashindex._dimension_of(base, s.column_name));
     -- A column of codes is of the model and the vectors that filled it.
     s.code_column := coalesce(code_column, CASE WHEN NOT before.stores AND (s.model_id, s.column_name) = (before.model_id, before.column_name) AND store IS NULL THEN before.code_column END);
-    IF (s.model_id, s.access, s.stores, s.column_name) IS NOT DISTINCT FROM (before.model_id, coalesce(before.access, 'hnsw'), before.stores, before.column_name)
+    IF other.id IS NOT NULL AND (s.model_id, s.access, s.column_name) IS NOT DISTINCT FROM (other.model_id, other.access, other.column_name) THEN
+        -- A former run was cut off, or built a set that found less; this one continues it.
+        s := other;
+        RETURN;
+    ELSIF other.id IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" is being swapped to another set: %', index_name, hashindex._set_text(other)
+            USING ERRCODE = 'object_in_use', HINT = format('Finish that: pg-hashindex index encode %s; or give it up: pg-hashindex index repair %s --undo', index_name, index_name);
+    ELSIF (s.model_id, s.access, s.stores, s.column_name) IS NOT DISTINCT FROM (before.model_id, coalesce(before.access, 'hnsw'), before.stores, before.column_name)
         AND (s.stores OR s.code_column IS NOT DISTINCT FROM before.code_column) THEN
         RAISE EXCEPTION 'index "%" has this set already: %', index_name, hashindex._set_text(before)
             USING ERRCODE = 'object_in_use', HINT = 'Name another model, access or column, or store.';
@@ -291,6 +310,31 @@ BEGIN
     END IF;
     PERFORM hashindex._check_set(i, s);
     s := hashindex._begin_set(i, s, reveal_anchors);
+END
+$$;
+
+-- Begins a set of lists like the one in use, with landmarks of the rows as they are now; returns its id, or that of such a set which a run that
+-- was cut off left.
+CREATE OR REPLACE FUNCTION hashindex._begin_rebalance(name text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(name, administers => true);
+    s hashindex.index_set;
+    other hashindex.index_set;
+BEGIN
+    SELECT x.* INTO i FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
+    SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
+    s := hashindex._used_lists(i);
+    IF other.state = 'building' AND (other.model_id, other.column_name) = (s.model_id, s.column_name) AND other.access = 'lists' THEN
+        RETURN other.id;
+    ELSIF other.id IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', i.name, other.state, hashindex._set_text(other)
+            USING ERRCODE = 'object_in_use', HINT = format('Drop it: pg-hashindex index prune %s', i.name);
+    END IF;
+    s.access := 'lists';
+    RETURN (hashindex._begin_set(i, s)).id;
 END
 $$;
 
@@ -304,9 +348,17 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require($1);
     measured record;
-    s hashindex.index_set;
+    s hashindex.index_set := x FROM hashindex.index_set x WHERE x.id = set_id;
+    unfilled bigint;
 BEGIN
     PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
+    IF s.column_name <> i.column_name AND NOT force THEN
+        EXECUTE format('SELECT count(*) FROM %s b WHERE b.%I IS NOT NULL AND b.%I IS NULL', hashindex._base_of(i), i.column_name, s.column_name) INTO unfilled;
+        IF unfilled > 0 THEN
+            RAISE EXCEPTION '% rows of % have a vector in column % and none in %, and no search would find them', unfilled, hashindex._base_of(i), i.column_name, s.column_name
+                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Fill the column, and run the swap again; force takes the new column as it is.';
+        END IF;
+    END IF;
     measured := hashindex._measure_set(i, hashindex._set_of(i.name));
     former_recall := measured.recall;
     measured := hashindex._finish_set(i, set_id, least(1, greatest(coalesce(former_recall, 0.97 + tolerance) - tolerance, 0)));
@@ -346,7 +398,10 @@ BEGIN
         RETURN;
     END IF;
     begun := hashindex._begin_swap($1, $2, $3, $4, $5, $6, $9);
-    IF (begun.s).owns_relation THEN
+    IF (begun.s).access IN ('lists', 'scan') AND (begun.s).state <> 'ready' THEN
+        RAISE EXCEPTION 'lists are built by a command: SQL does not read the rows of index "%"', $1
+            USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index swap %s --access lists', $1);
+    ELSIF (begun.s).owns_relation THEN
         PERFORM hashindex._build_relation(begun.i, begun.s);
     END IF;
     RETURN QUERY SELECT f.* FROM hashindex._finish_swap($1, (begun.s).id, $7, $8) f;
@@ -364,7 +419,7 @@ DECLARE
     i hashindex.index := hashindex._require(name, administers => true);
     s hashindex.index_set := hashindex._set_of(name, 'former');
 BEGIN
-    IF s.id IS NULL THEN
+    IF s.id IS NULL OR s.encoded = false THEN
         RAISE EXCEPTION 'index "%" has no former set', name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A swap leaves one, until it is pruned.';
     END IF;
     PERFORM hashindex._exchange_set(name, s.id);
@@ -400,20 +455,22 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(old, administers => true);
 BEGIN
-    IF i.code_table IS NOT NULL THEN
-        RAISE EXCEPTION 'index "%" is kept by lists, and keeps its name', old USING ERRCODE = 'feature_not_supported', HINT = 'Create it again under the other name.';
-    ELSIF new IS NULL OR new !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
+    IF new IS NULL OR new !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
         RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', new USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
     ELSIF EXISTS (SELECT FROM hashindex.index x WHERE x.name = new) OR EXISTS (
         SELECT FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname = 'search_' || new
     ) THEN
         RAISE EXCEPTION 'index "%" or its function exists already', new USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
     END IF;
-    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = old;
-    UPDATE hashindex.index x SET name = new WHERE x.name = old RETURNING x.* INTO i;
-    IF (hashindex._set_of(new)).id IS NOT NULL THEN
-        PERFORM hashindex._create_search(i);
+    IF hashindex._has_lists(i) THEN
+        -- Triggers have the index's name.
+        PERFORM hashindex._lock_against_writers(i);
+        PERFORM hashindex._drop('function', hashindex._sync_name(old) || '()', 'CASCADE');
     END IF;
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = old AND o.kind <> 'table' ORDER BY o.kind;
+    UPDATE hashindex.index x SET name = new WHERE x.name = old RETURNING x.* INTO i;
+    UPDATE hashindex.object o SET index_name = new WHERE o.index_name = old;
+    PERFORM hashindex._create_functions(i);
 END
 $$;
 
@@ -421,7 +478,6 @@ COMMENT ON FUNCTION hashindex.rename_index(text, text) IS 'gives an index, and i
 
 CREATE OR REPLACE FUNCTION hashindex.configure_index(
     name text,
-    access text DEFAULT NULL,
     candidates integer DEFAULT NULL,
     effort integer DEFAULT NULL
 )
@@ -431,29 +487,27 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(configure_index.name, administers => true);
+    kept text := s.access FROM hashindex.index_set s WHERE s.index_name = i.name ORDER BY s.state = 'used' DESC LIMIT 1;
 BEGIN
-    IF i.code_table IS NOT NULL THEN
-        PERFORM hashindex._configure_lists(i.name, jsonb_build_object('access', access, 'candidates', candidates, 'effort', effort));
-        RETURN;
-    ELSIF access IS NOT NULL THEN
-        RAISE EXCEPTION 'the access of index "%" changes by a swap', i.name
-            USING ERRCODE = 'invalid_parameter_value', HINT = format('Run: pg-hashindex index swap %s --access %s', i.name, hashindex._shell_word(access));
-    ELSIF candidates < 1 THEN
+    IF candidates < 1 THEN
         PERFORM hashindex._refuse('candidates', candidates, '1 or more');
-    ELSIF effort < 1 THEN
-        PERFORM hashindex._refuse('effort', effort, '1 or more');
+    ELSIF effort < 1 OR effort > 1000 AND kept = 'lists' THEN
+        PERFORM hashindex._refuse('effort', effort, CASE kept WHEN 'lists' THEN '1 to 1000' ELSE '1 or more' END);
+    ELSIF effort IS NOT NULL AND kept = 'scan' THEN
+        RAISE EXCEPTION 'effort is for lists with landmarks, and index "%" has none', i.name
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave effort out.';
     END IF;
     UPDATE hashindex.index_set s
     SET (candidates, effort) = (coalesce(configure_index.candidates, s.candidates), coalesce(configure_index.effort, s.effort))
-    WHERE s.id = (hashindex._used_set(i)).id;
+    WHERE s.index_name = i.name AND s.state IN ('used', 'building');
     PERFORM hashindex._create_search(i);
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.configure_index IS
-    'sets the candidates and the effort of an index''s searches; of lists also the access path, which takes over once pg-hashindex index encode has built it';
+    'sets the candidates and the effort of an index''s searches';
 
--- The options of an index with a set of pgvector, as creation takes them.
+-- The options of an index with a set, as creation takes them.
 CREATE OR REPLACE FUNCTION hashindex._options_of_set(i hashindex.index, s hashindex.index_set) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -17,15 +17,15 @@ DECLARE
 BEGIN
     IF i.tenant_column IS NULL AND tenant IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" has no tenants', i.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave tenant out.';
-    ELSIF i.code_table IS NOT NULL THEN
+    END IF;
+    s := hashindex._used_set(i);
+    IF s.access IN ('lists', 'scan') THEN
         RETURN QUERY EXECUTE format(
             'SELECT %s, w.distance FROM hashindex.%I($1, $2%s) w', hashindex._key_text('w', hashindex._answer_keys(i)), 'within_' || i.name,
             CASE WHEN i.tenant_column IS NOT NULL THEN format(', $3::%s', hashindex._tenant_type(i)) END
         ) USING query, radius, tenant;
         RETURN;
-    END IF;
-    s := hashindex._used_set(i);
-    IF s.code_column IS NULL THEN
+    ELSIF s.code_column IS NULL THEN
         RAISE EXCEPTION 'index "%" searches %, and a radius needs codes that are stored', i.name, hashindex._set_text(s)
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Run: pg-hashindex index swap %s%s --store', i.name, CASE WHEN s.model_id IS NULL THEN ' --model MODEL' END);

@@ -8,7 +8,7 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    dimension integer := CASE WHEN i.code_table IS NULL THEN (hashindex._used_set(i)).dimension ELSE (SELECT m.dimension FROM hashindex.model m WHERE m.id = i.model_id) END;
+    dimension integer := s.dimension FROM hashindex.index_set s WHERE s.index_name = i.name ORDER BY s.state = 'used' DESC LIMIT 1;
     given {ext}.vector := query;
     checked {ext}.vector := CASE WHEN {ext}.vector_dims(given) = dimension THEN {ext}.vector(given, dimension, true) ELSE hashindex._refuse_vector(given, dimension) END;
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;

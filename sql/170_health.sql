@@ -36,14 +36,14 @@ $$;
 
 -- Health: the disk space of codes, their tenants, and the lists of landmarks, each of the codes of one, and those of tenants. PostgreSQL's
 -- statistics tell whether the codes of a list are still stored together.
-CREATE OR REPLACE FUNCTION hashindex._health_of_codes(i hashindex.index, "full" boolean, codes double precision)
+CREATE OR REPLACE FUNCTION hashindex._health_of_codes(i hashindex.index, s hashindex.index_set, "full" boolean, codes double precision)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    code_table regclass := format('hashindex.%I', i.code_table)::regclass;
+    code_table regclass := hashindex._table_of(s, 'codes');
     share double precision := CASE WHEN _health_of_codes.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END;
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     ids text[];
@@ -74,33 +74,37 @@ BEGIN
             $stale$
             SELECT count(*) AS codes, count(*) FILTER (WHERE record_image_ne(ROW(b.{tenant}), ROW(c.tenant))) AS stale
             FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
-            hashindex._name_parts(i), jsonb_build_object('full', _health_of_codes.full, 'drawn_key', hashindex._key_of_text(i, 'k.id'))
+            hashindex._name_parts(i, s), jsonb_build_object('full', _health_of_codes.full, 'drawn_key', hashindex._key_of_text(i, 'k.id'))
         ) INTO found USING ids;
         RETURN QUERY SELECT 'tenant_column', CASE WHEN found.stale = 0 THEN 'ok' ELSE 'broken' END, found.stale::double precision,
             CASE WHEN found.stale = 0 THEN format('the tenants of %s codes are as in the table', found.codes)
                  ELSE format('the tenants of %s codes, of %s, are not as in the table: searches leave their rows out', found.stale, found.codes) END,
             CASE WHEN found.stale > 0 THEN format('pg-hashindex index repair %s --full', i.name) END;
     END IF;
-    IF i.access <> 'lists' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
+    IF s.access = 'scan' OR hashindex._table_of(s, 'landmarks') IS NULL THEN
+        RETURN;
+    ELSIF s.trained_rows IS NULL THEN
+        RETURN QUERY SELECT 'landmarks', CASE WHEN codes >= 10000 THEN 'warning' ELSE 'ok' END, NULL::double precision,
+            format('there are none, and %s codes: searches rank all', round(codes)), CASE WHEN codes >= 10000 THEN 'pg-hashindex index rebalance ' || i.name END;
         RETURN;
     END IF;
 
-    EXECUTE format('SELECT count(*) FROM hashindex.%I', i.landmark_table) INTO landmarks;
+    EXECUTE format('SELECT count(*) FROM %s', hashindex._table_of(s, 'landmarks')) INTO landmarks;
     EXECUTE format(
         'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %s c TABLESAMPLE SYSTEM (%s) GROUP BY c.landmark) '
         'SELECT coalesce(max(l.n) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest, coalesce(sum(l.n), 0) AS n, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND l.n > greatest(4 * $1, 200)), 0) AS in_long, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND k.landmark IS NULL), 0) AS lost '
-        'FROM lists l LEFT JOIN hashindex.%I k USING (landmark)',
-        code_table, 100 * share, i.landmark_table
+        'FROM lists l LEFT JOIN %s k USING (landmark)',
+        code_table, 100 * share, hashindex._table_of(s, 'landmarks')
     ) INTO found USING codes / greatest(landmarks, 1);
     IF i.tenant_column IS NOT NULL THEN
         -- Codes of a small tenant are in no list, and those of a large one belong to different landmarks than their neighbours.
         found.unlisted := 0;
     END IF;
     SELECT abs(s.correlation) INTO together FROM pg_stats s
-    WHERE (s.schemaname, s.tablename, s.attname) = ('hashindex', i.code_table, 'landmark');
+    WHERE (s.schemaname, s.tablename, s.attname) = ('hashindex', hashindex._part_of(s, 'codes'), 'landmark');
     wrong := array_remove(ARRAY[
         CASE WHEN found.lost > 0 THEN format('%s codes are in no existing list, so that searches miss their rows', found.lost) END,
         CASE WHEN found.in_long > 0.05 * found.n THEN
@@ -115,8 +119,8 @@ BEGIN
              WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
     wrong := array_remove(ARRAY[
         CASE WHEN found.unlisted > 0 THEN format('%s codes are in no list, so that searches miss their rows', found.unlisted) END,
-        CASE WHEN codes > 0 AND (codes <= i.trained_rows / 10.0 OR codes >= i.trained_rows * 10.0) THEN
-            format('the landmarks were trained on %s rows, and there are %s now: searches are slow', i.trained_rows, round(codes)) END
+        CASE WHEN codes > 0 AND (codes <= s.trained_rows / 10.0 OR codes >= s.trained_rows * 10.0) THEN
+            format('the landmarks were trained on %s rows, and there are %s now: searches are slow', s.trained_rows, round(codes)) END
     ], NULL);
     IF i.tenant_column IS NOT NULL THEN
         wrong := ARRAY(SELECT t.tenant FROM hashindex.tenants(i.name) t
@@ -129,8 +133,8 @@ BEGIN
                  WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
         RETURN;
     END IF;
-    RETURN QUERY SELECT 'landmarks', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, codes / nullif(i.trained_rows, 0),
-        CASE WHEN wrong = '{}' THEN format('trained on %s rows, there are %s now', i.trained_rows, round(codes))
+    RETURN QUERY SELECT 'landmarks', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, codes / nullif(s.trained_rows, 0),
+        CASE WHEN wrong = '{}' THEN format('trained on %s rows, there are %s now', s.trained_rows, round(codes))
              ELSE array_to_string(wrong, '; ') END,
         CASE WHEN found.unlisted > 0 THEN 'pg-hashindex index encode ' || i.name
              WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
@@ -138,7 +142,7 @@ END
 $$;
 
 -- Health: rows without codes and codes without rows; then what the codes hold.
-CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
+CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, s hashindex.index_set, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -146,7 +150,7 @@ SET jit = off
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    code_table regclass := format('hashindex.%I', i.code_table)::regclass;
+    code_table regclass := hashindex._table_of(s, 'codes');
     kept text[] := hashindex._code_keys(i);
     -- The key that the text k.id stands for.
     drawn_key text := hashindex._key_of_text(i, 'k.id');
@@ -218,10 +222,10 @@ BEGIN
     -- Rounded up, so that few among many do not become 0.
     missing := ceil(missing);
     strays := ceil(strays);
-    RETURN QUERY SELECT 'rows_without_code', CASE WHEN missing = 0 THEN 'ok' WHEN i.encoded AND missing > 0.1 * rows THEN 'broken' ELSE 'warning' END,
+    RETURN QUERY SELECT 'rows_without_code', CASE WHEN missing = 0 THEN 'ok' WHEN s.encoded AND missing > 0.1 * rows THEN 'broken' ELSE 'warning' END,
         missing,
         CASE WHEN missing = 0 THEN format('none of %s%s rows%s', about, round(rows), basis)
-             ELSE format('%s%s of %s rows%s: %s', about, missing, round(rows), basis, CASE WHEN i.encoded THEN 'searches do not find them'
+             ELSE format('%s%s of %s rows%s: %s', about, missing, round(rows), basis, CASE WHEN s.encoded THEN 'searches do not find them'
                          ELSE 'searches are exact, since the index is not yet encoded' END) END
             || CASE WHEN hides THEN '; row security hides rows from you' ELSE '' END
             || CASE WHEN missing > 0 AND hashindex._is_at_work('encode', i.name) THEN '; they are being encoded' ELSE '' END,
@@ -233,33 +237,58 @@ BEGIN
              ELSE format('%s%s of %s codes%s, of rows that are gone or have no vector: they take places among the candidates',
                          about, strays, round(codes), basis) END,
         CASE WHEN strays > 0 THEN 'pg-hashindex index repair ' || i.name END;
-    RETURN QUERY SELECT h.* FROM hashindex._health_of_codes(i, _health_of_rows.full, codes) h;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_codes(i, s, _health_of_rows.full, codes) h;
 END
 $$;
 
--- Health: the books of codes beside those in use. Those who may not read all of them do not see this.
-CREATE OR REPLACE FUNCTION hashindex._health_of_books(beside hashindex.index)
+-- Health: the set beside the one in use. For lists, the logged keys that they are behind by: NULL for those who may not read the log; and
+-- their books, for those who may read all of them.
+CREATE OR REPLACE FUNCTION hashindex._health_of_other(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    s hashindex.index_set;
+    log regclass;
+    behind double precision;
     missing bigint;
 BEGIN
-    IF beside.encoded AND NOT row_security_active(hashindex._oid_of(beside.schema_name, beside.table_name)) AND (
-        SELECT bool_and(has_table_privilege(to_regclass(format('hashindex.%I', t)), 'SELECT')) FROM unnest(ARRAY[beside.code_table, beside.storage || '_touched']) t
-    ) THEN
-        missing := (hashindex._books_of(beside, false)).missing;
+    SELECT x.* INTO s FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    log := hashindex._table_of(s, 'log');
+    IF has_table_privilege(log, 'SELECT') THEN
+        EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
+    END IF;
+    RETURN QUERY
+    SELECT 'other_set', CASE WHEN o.is_left OR o.is_long OR s.state = 'ready' THEN 'warning' ELSE 'ok' END, behind,
+        format('beside it is a set in state %s: %s', s.state, hashindex._set_text(s))
+            || CASE WHEN o.is_long THEN format(', %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
+            || CASE WHEN o.is_left THEN ', and no session builds it; triggers log each key that is written' ELSE '' END,
+        CASE WHEN s.state = 'former' THEN CASE WHEN o.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
+                || format('return to it: pg-hashindex index rollback %s; or drop it: pg-hashindex index prune %s', i.name, i.name)
+            WHEN s.state = 'ready' THEN format('take it: pg-hashindex index swap %s --force; or drop it: pg-hashindex index prune %s', i.name, i.name)
+            WHEN o.is_left AND s.encoded IS NOT NULL THEN format('finish it: pg-hashindex index encode %s; or give it up: pg-hashindex index repair %s --undo', i.name, i.name)
+            WHEN o.is_left THEN 'pg-hashindex index prune ' || i.name END
+    FROM (
+        SELECT s.state = 'building' AND NOT (hashindex._is_at_work('swap', i.name) OR hashindex._is_at_work('encode', i.name)) AS is_left,
+            -- A tenth of the codes, by the planner's estimate.
+            coalesce(s.state = 'former' AND behind > greatest(10000, (SELECT c.reltuples FROM pg_class c WHERE c.oid = hashindex._table_of(s, 'codes')) / 10), false) AS is_long
+    ) o;
+    IF "full" AND s.encoded AND s.state <> 'building' AND NOT row_security_active(hashindex._base_of(i))
+        AND has_table_privilege(log, 'SELECT') AND has_table_privilege(hashindex._table_of(s, 'codes'), 'SELECT') THEN
+        missing := (hashindex._books_of(s.id)).missing;
         RETURN QUERY SELECT 'books', CASE WHEN missing = 0 THEN 'ok' ELSE 'warning' END, missing::double precision,
-            CASE WHEN missing = 0 THEN format('all rows have a code or a logged key in %s', beside.name)
-                 ELSE format('%s rows have neither a code nor a logged key in %s', missing, beside.name) END,
-            CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || beside.name END;
+            CASE WHEN missing = 0 THEN 'all rows have a code or a logged key in the set beside' ELSE format('%s rows have neither a code nor a logged key in the set beside', missing) END,
+            CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || i.name END;
     END IF;
 END
 $$;
 
--- Health of an index that is kept by lists.
-CREATE OR REPLACE FUNCTION hashindex._health_of_lists(i hashindex.index, "full" boolean)
+-- Health of an index whose set is kept by lists, or is to be: the one in use, or the first that is being built.
+CREATE OR REPLACE FUNCTION hashindex._health_of_lists(i hashindex.index, s hashindex.index_set, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
 SET search_path FROM CURRENT
@@ -271,17 +300,13 @@ AS $$
 DECLARE
     repair text := 'pg-hashindex index repair ' || i.name;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
-    landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
     strange text[] := ARRAY(SELECT o.refusal FROM hashindex._other_owners(base, hashindex._read_columns(i)) o);
-    beside hashindex.index;
-    log regclass;
-    behind double precision;
-    whole boolean := strange = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
+    whole boolean := strange = '{}' AND s.state = 'used' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i, s));
 BEGIN
     IF hashindex._is_sharded(base) OR EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
         -- Other checks fail.
-        RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
+        RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i, s) f;
         RETURN;
     ELSIF strange <> '{}' THEN
         -- Other checks read the table.
@@ -295,18 +320,18 @@ BEGIN
                (2, 'triggers', CASE WHEN base IS NOT NULL THEN 'all there and enabled' END),
                (3, 'functions', 'all there'),
                (4, 'rights', format('all belongs to role %s, and the owner of the table has its rights', administrator)),
-               (5, 'access', CASE WHEN whole THEN concat_ws(', until then ', CASE WHEN i.building IS NOT NULL
-                    THEN format('access path %s is being built%s', i.building, CASE i.building WHEN i.access THEN ' again' END) END, 'searches use ' || i.access) END)
+               (5, 'access', CASE WHEN whole THEN 'searches use ' || hashindex._set_text(s) END)
     ),
     faults (name, status, fault, consequence, advice) AS (
-        SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i) f
+        SELECT 'table', 'broken', f.fault, NULL, f.advice FROM hashindex._table_faults(i, s) f WHERE s.state = 'used' OR NOT f.repairable
         UNION ALL
-        -- Triggers read what the codes beside need too.
-        SELECT 'table', 'broken', f.fault, 'writes fail, or are not seen', f.advice FROM hashindex.index x, hashindex._table_faults(x) f
-        WHERE whole AND x.swap_of = i.name AND NOT f.repairable
+        -- Triggers read what a set beside needs too.
+        SELECT 'table', 'broken', f.fault, 'writes fail, or are not seen', f.advice
+        FROM hashindex.index_set x CROSS JOIN LATERAL hashindex._lists_of(x.id) l CROSS JOIN LATERAL hashindex._table_faults(l.i, l.s) f
+        WHERE whole AND x.index_name = i.name AND x.id <> s.id AND x.encoded IS NOT NULL AND NOT f.repairable
         UNION ALL
         SELECT 'table', 'warning', format('%s is %s, and %s is not', base, hashindex._logging(base), t), 'a crash empties one alone', repair
-        FROM hashindex.index x, hashindex._logged_otherwise(x) t WHERE i.name IN (x.name, x.swap_of)
+        FROM hashindex.index_set x, hashindex._logged_otherwise(i, x) t WHERE x.index_name = i.name AND x.encoded IS NOT NULL
         UNION ALL
         SELECT 'triggers', 'broken',
                format('row security of %s applies to role %s, which triggers run as', base, administrator), 'writes fail',
@@ -318,21 +343,12 @@ BEGIN
         UNION ALL
         SELECT 'functions', 'broken', format('%s hashindex.%s %s', f.kind, f.name, f.fault), NULL, repair FROM hashindex._object_faults(i, '{function,type}') f
         UNION ALL
-        SELECT 'triggers', 'warning', 'codes have not been compared with their rows since triggers were away', NULL, repair WHERE i.unverified
+        SELECT 'triggers', 'warning', 'codes have not been compared with their rows since triggers were away', NULL, repair WHERE s.unverified
         UNION ALL
-        SELECT 'rights', w.* FROM hashindex._rights_faults(i) w
+        SELECT 'rights', w.* FROM hashindex._rights_faults(i, s) w
         UNION ALL
-        SELECT 'access', CASE WHEN i.access = 'lists' AND landmarks IS NULL THEN 'broken' ELSE 'warning' END,
-               format('access path %s: %s', i.access, f), NULL, repair
-        FROM hashindex._access_faults(i) f WHERE whole
-        UNION ALL
-        SELECT 'access', 'warning', CASE x.building WHEN x.access THEN 'a rebalance was cut off, and no session continues it'
-                   ELSE format('access path %s is not built, and no session is building it', x.building) END,
-               'searches use ' || i.access || CASE WHEN x.next_generation IS NOT NULL THEN ', and triggers log each key that is written' ELSE '' END,
-               format(CASE x.building WHEN x.access THEN 'finish it: pg-hashindex index encode %s; or give it up: %s --undo' ELSE 'pg-hashindex index encode %s' END, x.name, repair)
-        FROM hashindex.index x
-        WHERE x.building IS NOT NULL AND (x.name = i.name OR x.swap_of = i.name AND x.building = x.access)
-          AND NOT (hashindex._is_at_work('access', x.name) OR hashindex._is_at_work('encode', x.name))
+        SELECT 'access', CASE WHEN hashindex._table_of(s, 'landmarks') IS NULL THEN 'broken' ELSE 'warning' END, f, NULL, repair
+        FROM hashindex._landmark_faults(i, s) f WHERE whole
     ),
     found AS (
         SELECT f.name, min(f.status) AS status, count(*) AS n, array_agg(f.fault ORDER BY f.status, f.fault) AS all_of_them,
@@ -345,37 +361,9 @@ BEGIN
            f.advice
     FROM checks c LEFT JOIN found f USING (name) WHERE c.well IS NOT NULL ORDER BY c.place;
 
-    -- The codes beside those in use, and the logged keys that they are behind by: NULL for those who may not read the log.
-    FOR beside IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name LOOP
-        log := to_regclass(format('hashindex.%I', beside.storage || '_touched'));
-        behind := NULL;
-        IF has_table_privilege(log, 'SELECT') THEN
-            EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
-        END IF;
-        RETURN QUERY
-        SELECT 'swap', CASE WHEN s.left_over OR s.is_long THEN 'warning' ELSE 'ok' END, behind,
-               CASE WHEN beside.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept beside', s.model)
-                        || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
-                    WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
-                    ELSE format('a swap to model %s was left %s', s.model, CASE WHEN beside.encoded AND beside.building IS NULL THEN 'after encoding' ELSE 'half done' END) END,
-               CASE WHEN beside.swap_state = 'previous' THEN
-                        CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
-                        || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
-                    WHEN s.left_over THEN format(
-                        'finish it: pg-hashindex index swap %s --model %s; or give it up: pg-hashindex index repair %s --undo',
-                        i.name, hashindex._shell_word(s.model), i.name) END
-        FROM (
-            SELECT format('%s:%s', m.name, m.version) AS model, beside.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over,
-                   -- A tenth of the codes, by the planner's estimate.
-                   beside.swap_state = 'previous' AND behind > greatest(10000, c.reltuples / 10) AS is_long
-            FROM hashindex.model m LEFT JOIN pg_class c ON c.oid = to_regclass(format('hashindex.%I', beside.code_table)) WHERE m.id = beside.model_id
-        ) s;
-        IF whole AND "full" THEN
-            RETURN QUERY SELECT h.* FROM hashindex._health_of_books(beside) h;
-        END IF;
-    END LOOP;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_other(i, whole AND "full") h;
     IF whole THEN
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, "full") h;
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, s, "full") h;
     END IF;
 END
 $$;
@@ -387,11 +375,12 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name, reads => false);
+    s hashindex.index_set := x FROM hashindex.index_set x WHERE x.index_name = i.name ORDER BY x.state = 'used' DESC, x.id LIMIT 1;
 BEGIN
-    IF i.code_table IS NULL THEN
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_set(i, coalesce(health.full, false)) h;
+    IF s.access IN ('lists', 'scan') THEN
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_lists(i, s, coalesce(health.full, false)) h;
     ELSE
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_lists(i, coalesce(health.full, false)) h;
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_set(i, coalesce(health.full, false)) h;
     END IF;
     RETURN QUERY SELECT 'codes', 'broken', count(*)::double precision, string_agg(f.fault, '; '), string_agg(DISTINCT f.remedy, '; ')
     FROM hashindex._code_faults(hashindex._oid_of(i.schema_name, i.table_name)) f HAVING count(*) > 0;

@@ -8,7 +8,6 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     s hashindex.index_set := hashindex._set_of(i.name);
-    other hashindex.index_set := x FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used' LIMIT 1;
     base regclass := hashindex._base_of(i);
     repair text := 'pg-hashindex index repair ' || i.name;
     used hashindex.readable_model;
@@ -45,7 +44,7 @@ BEGIN
     RETURN QUERY SELECT 'dimension', CASE WHEN n = s.dimension THEN 'ok' ELSE 'broken' END, n,
         CASE WHEN n = s.dimension THEN format('%s, as the set has', n) ELSE format('vectors of %s have %s dimensions, and the set %s: searches fail', base, n, s.dimension) END,
         CASE WHEN n <> s.dimension THEN format('put them into a column of their own, and run: pg-hashindex index swap %s --column COLUMN --model MODEL', i.name) END;
-    faults := ARRAY(SELECT format('%s hashindex.%s %s', f.kind, f.name, f.fault) FROM hashindex._object_faults(i, '{function}') f);
+    faults := ARRAY(SELECT format('%s hashindex.%s %s', f.kind, f.name, f.fault) FROM hashindex._object_faults(i, '{function,trigger}') f);
     RETURN QUERY SELECT 'functions', CASE WHEN faults = '{}' THEN 'ok' ELSE 'broken' END, cardinality(faults)::double precision,
         CASE WHEN faults = '{}' THEN 'all there' ELSE array_to_string(faults, '; ') END, CASE WHEN faults <> '{}' THEN repair END;
     IF s.access IS NOT NULL THEN
@@ -94,13 +93,7 @@ BEGIN
         EXECUTE format('SELECT count(*) FROM %s b WHERE {ext}.vector_norm(b.%I::{ext}.vector) = 0', base, s.column_name) INTO n;
         RETURN QUERY SELECT 'zero_vectors', 'ok', n, format('%s rows have vectors of zeros, which are near to nothing by cosine', n), NULL::text;
     END IF;
-    IF other.id IS NOT NULL THEN
-        RETURN QUERY SELECT 'other_set', CASE WHEN other.state = 'former' OR hashindex._is_at_work('swap', i.name) THEN 'ok' ELSE 'warning' END, NULL::double precision,
-            format('beside it is a set in state %s: %s', other.state, hashindex._set_text(other)),
-            CASE other.state WHEN 'former' THEN format('return to it: pg-hashindex index rollback %s; or drop it: pg-hashindex index prune %s', i.name, i.name)
-                WHEN 'ready' THEN format('take it: pg-hashindex index swap %s --force; or drop it: pg-hashindex index prune %s', i.name, i.name)
-                ELSE 'pg-hashindex index prune ' || i.name END;
-    END IF;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_other(i, "full") h;
 END
 $$;
 
@@ -241,6 +234,6 @@ BEGIN
     IF EXISTS (SELECT FROM hashindex._object_faults(i, '{function}')) THEN
         RETURN NEXT 'made the search function again';
     END IF;
-    PERFORM hashindex._create_search(i);
+    PERFORM hashindex._create_functions(i);
 END
 $$;

@@ -15,16 +15,12 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Drop it if you did not make it, or make the owner of schema hashindex its owner.';
     END IF;
-    -- FOR UPDATE waits for a session that is putting another access path into use.
+    -- FOR UPDATE waits for a session that is putting another set into use.
     FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
         CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
-        IF i.code_table IS NOT NULL THEN
-            PERFORM hashindex._bind(i.name);
-            PERFORM hashindex._create_functions(i);
-        ELSIF (hashindex._set_of(i.name)).id IS NOT NULL THEN
-            PERFORM hashindex._create_search(i);
-        END IF;
+        PERFORM hashindex._bind(s.id) FROM hashindex.index_set s WHERE s.index_name = i.name AND s.encoded IS NOT NULL;
+        PERFORM hashindex._create_functions(i);
         PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)
         WHERE o.index_name = i.name AND o.server <> current_setting('server_version_num')::integer / 10000;
     END LOOP;

@@ -24,7 +24,6 @@ pytest_plugins = (
     "fixtures.migrating",
     "fixtures.pages",
     "fixtures.poolers",
-    "fixtures.queries",
     "fixtures.roles",
     "fixtures.tenants",
     "fixtures.usps",

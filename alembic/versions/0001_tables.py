@@ -7,12 +7,11 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB, OID
 from sqlalchemy.types import UserDefinedType
 
-revision = "0001c"
+revision = "0001d"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-_PATHS = "'scan', 'lists'"
 _TIME = sa.DateTime(timezone=True)
 _NOW = sa.func.now()
 
@@ -43,7 +42,7 @@ def column(
 def upgrade() -> None:
     op.create_table(
         "model",
-        column("id", "number by which indexes name it", sa.BigInteger, sa.Identity(always=True)),
+        column("id", "number by which sets name it", sa.BigInteger, sa.Identity(always=True)),
         column("name", "as its trainer named it", sa.Text),
         column("version", "1, 2, ... of the models of one name", sa.Integer),
         column("method", "hasher that fitted it", sa.Text),
@@ -118,8 +117,6 @@ def upgrade() -> None:
     op.create_table(
         "index",
         column("name", "search_NAME and the other functions have it", sa.Text),
-        # Columns of an index that is kept by lists are NULL where pgvector keeps its set.
-        column("model_id", "model that makes the codes", sa.BigInteger, nullable=True),
         column("schema_name", "schema of the table", sa.Text),
         column(
             "table_name", "table that is searched; by name, since a restore changes oids", sa.Text
@@ -128,32 +125,41 @@ def upgrade() -> None:
         column("key_columns", "columns of the key, in the order of its index", sa.ARRAY(sa.Text)),
         column("key_types", "their types as the table declared them", sa.ARRAY(sa.Text)),
         column("metric", "distance that searches order by", sa.Text),
-        column("code_table", "table of the codes, in schema hashindex", sa.Text, nullable=True),
+        column("tenant_column", "column of the tenants", sa.Text, nullable=True),
         column("created_at", "when it was made", _TIME, server_default=_NOW),
-        column("access", "access path in use", sa.Text, nullable=True),
+        sa.PrimaryKeyConstraint("name", name="index_pkey"),
+        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name="index_name_check"),
+        sa.CheckConstraint(
+            "cardinality(key_columns) >= 1 AND cardinality(key_types) = cardinality(key_columns)",
+            name="index_key_columns_check",
+        ),
+        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
+        schema="hashindex",
+        comment="indexes: names that are searched, and their tables",
+    )
+    op.create_table(
+        "index_set",
+        column("id", "order in which sets were made", sa.BigInteger, sa.Identity(always=True)),
+        column("index_name", "index that it is of", sa.Text),
+        column("model_id", "model of its codes; NULL: vectors", sa.BigInteger, nullable=True),
         column(
-            "building",
-            "access path that is to be built and take over; the one in use if it is built again",
+            "access",
+            "hnsw or ivfflat; lists, scan: kept by lists, with landmarks or without; NULL: none",
             sa.Text,
             nullable=True,
         ),
-        column(
-            "candidates",
-            "rows that searches for ten compare exactly, by default",
-            sa.Integer,
-            nullable=True,
-        ),
-        column("effort", "lists that searches read, by default", sa.Integer, nullable=True),
-        column(
-            "trained_rows",
-            "rows of the table when its landmarks were trained",
-            sa.BigInteger,
-            nullable=True,
-        ),
-        column(
-            "landmark_table", "table of the landmarks, in schema hashindex", sa.Text, nullable=True
-        ),
-        column("tenant_column", "column of the tenants", sa.Text, nullable=True),
+        column("column_name", "column of the vectors", sa.Text),
+        column("halves", "whether vectors are ranked as halfvec", sa.Boolean),
+        column("dimension", "of the vectors", sa.Integer),
+        column("code_column", "column of the codes, if they stand in one", sa.Text, nullable=True),
+        column("stores", "whether the set made that column, and drops it", sa.Boolean),
+        column("relation", "index of pgvector's, in the table's schema", sa.Text, nullable=True),
+        column("owns_relation", "whether it was made for this set", sa.Boolean),
+        column("candidates", "rows compared exactly, for ten", sa.Integer, nullable=True),
+        column("effort", "ef_search, probes or lists; NULL: candidates", sa.Integer, nullable=True),
+        column("state", "building, ready, used or former", sa.Text),
+        column("created_at", "when it was begun", _TIME, server_default=_NOW),
+        # These are of sets that are kept by lists.
         column(
             "encoded",
             "whether all rows have had codes once; until then searches are exact",
@@ -167,36 +173,17 @@ def upgrade() -> None:
             nullable=True,
         ),
         column(
+            "trained_rows",
+            "rows of the table when its landmarks were trained; NULL: it has none",
+            sa.BigInteger,
+            nullable=True,
+        ),
+        column(
             "generation",
-            "new with each creation, build and swap: searches tell old snapshots by it",
+            "new where landmarks are: a writer tells an old snapshot by it",
             sa.BigInteger,
             nullable=True,
         ),
-        column(
-            "next_generation",
-            "generation of the landmarks that are being built",
-            sa.BigInteger,
-            nullable=True,
-        ),
-        column(
-            "storage",
-            "part of the names of codes and landmarks; at first the name of the index",
-            sa.Text,
-            nullable=True,
-        ),
-        column(
-            "triggers",
-            "part of the names of triggers and of functions that write codes; stays in a swap",
-            sa.Text,
-            nullable=True,
-        ),
-        column(
-            "swap_of",
-            "index that these codes are to serve, or have served; its triggers log keys for them",
-            sa.Text,
-            nullable=True,
-        ),
-        column("swap_state", "next, or previous after the swap", sa.Text, nullable=True),
         column(
             "table_oid",
             "table when codes were made; a restore of it or of its codes alone changes one oid",
@@ -204,49 +191,6 @@ def upgrade() -> None:
             nullable=True,
         ),
         column("codes_oid", "table of the codes when it was made", OID, nullable=True),
-        sa.PrimaryKeyConstraint("name", name="index_pkey"),
-        sa.ForeignKeyConstraint(
-            ["model_id"], ["hashindex.model.id"], name="index_model_id_fkey", ondelete="RESTRICT"
-        ),
-        sa.ForeignKeyConstraint(["swap_of"], ["hashindex.index.name"], name="index_swap_of_fkey"),
-        # Two indexes exchange theirs in one statement.
-        sa.UniqueConstraint("storage", name="index_storage_key", deferrable=True),
-        sa.UniqueConstraint("swap_of", name="index_swap_of_key"),
-        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name="index_name_check"),
-        sa.CheckConstraint(
-            "cardinality(key_columns) >= 1 AND cardinality(key_types) = cardinality(key_columns)",
-            name="index_key_columns_check",
-        ),
-        sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
-        sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),
-        sa.CheckConstraint("building = 'lists'", name="index_building_check"),
-        sa.CheckConstraint("candidates >= 1", name="index_candidates_check"),
-        sa.CheckConstraint("effort BETWEEN 1 AND 1000", name="index_effort_check"),
-        sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", name="index_storage_check"),
-        sa.CheckConstraint(
-            "(swap_of IS NULL) = (swap_state IS NULL) AND swap_state IN ('next', 'previous')",
-            name="index_swap_state_check",
-        ),
-        schema="hashindex",
-        comment="indexes: names that are searched, their tables, and what lists keep of them",
-    )
-    op.create_table(
-        "index_set",
-        column("id", "order in which sets were made", sa.BigInteger, sa.Identity(always=True)),
-        column("index_name", "index that it is of", sa.Text),
-        column("model_id", "model of its codes; NULL: vectors", sa.BigInteger, nullable=True),
-        column("access", "hnsw or ivfflat; NULL: no index takes it", sa.Text, nullable=True),
-        column("column_name", "column of the vectors", sa.Text),
-        column("halves", "whether vectors are ranked as halfvec", sa.Boolean),
-        column("dimension", "of the vectors", sa.Integer),
-        column("code_column", "column of the codes, if they stand in one", sa.Text, nullable=True),
-        column("stores", "whether the set made that column, and drops it", sa.Boolean),
-        column("relation", "index of pgvector's, in the table's schema", sa.Text, nullable=True),
-        column("owns_relation", "whether it was made for this set", sa.Boolean),
-        column("candidates", "rows compared exactly, for ten", sa.Integer, nullable=True),
-        column("effort", "ef_search or probes; NULL: candidates", sa.Integer, nullable=True),
-        column("state", "building, ready, used or former", sa.Text),
-        column("created_at", "when it was begun", _TIME, server_default=_NOW),
         sa.PrimaryKeyConstraint("id", name="index_set_pkey"),
         sa.ForeignKeyConstraint(
             ["index_name"],
@@ -261,13 +205,15 @@ def upgrade() -> None:
             name="index_set_model_id_fkey",
             ondelete="RESTRICT",
         ),
-        sa.CheckConstraint("access IN ('hnsw', 'ivfflat')", name="index_set_access_check"),
+        sa.CheckConstraint(
+            "access IN ('hnsw', 'ivfflat', 'lists', 'scan')", name="index_set_access_check"
+        ),
         sa.CheckConstraint(
             "state IN ('building', 'ready', 'used', 'former')", name="index_set_state_check"
         ),
         sa.CheckConstraint("candidates >= 1 AND effort >= 1", name="index_set_candidates_check"),
         schema="hashindex",
-        comment="sets of indexes that pgvector keeps: one in use, and at most one beside it",
+        comment="what indexes search: one set in use, and at most one beside it",
     )
     op.create_index(
         "index_set_used_key",
@@ -330,7 +276,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "claim",
-        column("work", "encode, access, swap or repair", sa.Text),
+        column("work", "encode, swap or repair", sa.Text),
         column("name", "index that is worked on", sa.Text),
         column("pid", "process that works", sa.Integer),
         column("lock", "number that the process holds an advisory lock on", sa.BigInteger),

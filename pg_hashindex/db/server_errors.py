@@ -46,10 +46,6 @@ class Named(Protocol):
         """Its name."""
 
     @property
-    def swap_of(self) -> str | None:
-        """The index whose swap it is built for."""
-
-    @property
     def qualified_table(self) -> str:
         """The searched table as SQL writes it."""
 
@@ -111,7 +107,7 @@ _CODES = re.compile(r"\bhashindex\..+_(codes|landmarks)(_\d+)?\b")
 def _index_of(index: Named | None, context: str) -> str | None:
     """Return the name of the index, or of the index whose function raised the error."""
     if index is not None:
-        return index.swap_of or index.name
+        return index.name
     # In a trigger, it may be another index.
     found = _OWN_FUNCTION.search(context)
     return None if found is None else found[2].replace('""', '"')

@@ -27,7 +27,7 @@ from .statements import execute, read_as
 
 __all__ = ["Work", "WorkKind", "WorkRow", "claimed_work", "list_work"]
 
-WorkKind = Literal["encode", "swap", "rebalance", "repair"]
+WorkKind = Literal["encode", "swap", "repair"]
 
 # Seconds between two writes of a row; the start of a phase is written at once.
 _BEAT = 1.0
@@ -106,7 +106,7 @@ class Work:
 def claimed_work(connection: Connection, work: str, name: str) -> Iterator[Work]:
     """Keep other sessions from work on the codes of an index; not inside a transaction.
 
-    ``hashindex.health`` and ``hashindex.exchange`` know the work by its name, as `claim` takes it.
+    ``hashindex.health`` knows the work by its name, as `claim` takes it.
     """
     claim(connection, work, name)
     try:
@@ -123,11 +123,9 @@ class WorkRow:
     Parameters
     ----------
     work
-        An encode builds the access path too.
+        A swap builds another set: the first one too, and a rebalance.
     name
-        The index, or the row beside it that a swap fills.
-    swap_of
-        The index that is being swapped, if this is the row beside it.
+        The index.
     is_running
         False if it was cut off; None on a standby, which does not see the locks of its primary.
     rows_done, rows_total
@@ -136,13 +134,10 @@ class WorkRow:
         The time since this phase began.
     pid
         The server's process that it runs on, or ran on.
-    next_model
-        The new model, while the index is being swapped.
     """
 
     work: WorkKind
     name: str
-    swap_of: str | None
     is_running: bool | None
     phase: str | None
     rows_done: int
@@ -151,7 +146,6 @@ class WorkRow:
     started_at: datetime
     role: str
     pid: int
-    next_model: str | None
 
     @property
     def share(self) -> float | None:
@@ -171,10 +165,9 @@ class WorkRow:
         """The command that continues dead work."""
         if self.is_running is not False:
             return None
-        words = [self.work, self.name]
-        if self.next_model is not None and (self.work == "swap" or self.swap_of is not None):
-            words = ["swap", self.swap_of or self.name, "--model", self.next_model]
-        return f"pg-hashindex index {shlex.join(words)}"
+        # It continues whatever was being built.
+        verb = "repair" if self.work == "repair" else "encode"
+        return f"pg-hashindex index {verb} {shlex.quote(self.name)}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields, the share, the seconds left, and the command."""
@@ -187,4 +180,4 @@ def list_work(connection: Connection, index: str | None = None) -> list[WorkRow]
     with translated_errors():
         prepare_schema(connection)
         found = read_as(WorkRow, connection, _LIST)
-    return [work for work in found if index in (None, work.name, work.swap_of)]
+    return [work for work in found if index in (None, work.name)]

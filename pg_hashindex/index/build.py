@@ -1,33 +1,32 @@
-"""Make an index ready: encode its rows, and build its access path, or the landmarks again.
+"""Build sets of lists, and encode the rows that have no code in them.
 
-Searches use the previous access path until the new one is complete.
+Searches use the set that is in use until the new one is complete; they are exact where it is the
+first.
 """
 
 import warnings
-from typing import NamedTuple
-
-import psycopg
+from dataclasses import dataclass
+from typing import LiteralString, NamedTuple
 
 from ..db.connection import outside_transactions
+from ..db.locks import holders_of
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.throttle import Throttle
-from ..db.work import claimed_work
-from ..errors import BuildWarning, InUseError, InvalidInputError
-from .access import (
-    catch_up,
-    configured_otherwise,
-    drop_unused,
-    give_up_rebalance,
-    waits_for_landmarks,
-)
-from .catalog import IndexRow, read_row, swap_row
-from .encoding import encode_missing
+from ..db.work import Work, claimed_work
+from ..errors import BuildWarning, InUseError, InvalidInputError, LowerRecallError
+from .catalog import IndexRow, read_row, read_set, read_sets
+from .encoding import catch_up, encode_missing
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .landmarks.workers import Jobs
 
 #: The reason for `outside_transactions`.
 _WHY_OUTSIDE = "an index is encoded and built in many transactions"
+
+_FINISH_SWAP: LiteralString = "SELECT * FROM hashindex._finish_swap($1, $2, $3, $4)"
+
+# Seconds to wait for searches under way before a former set is left.
+_FEW_SECONDS = 5.0
 
 
 class Rebalanced(NamedTuple):
@@ -46,6 +45,21 @@ class Rebalanced(NamedTuple):
     landmarks: int
 
 
+@dataclass(frozen=True)
+class SetSwapped:
+    """The set that a swap has built, with what both were measured to find.
+
+    ``recall`` and ``former_recall`` are None where no measure was possible.
+    """
+
+    set: str
+    candidates: int
+    effort: int | None
+    recall: float | None
+    former_recall: float | None
+    in_use: bool
+
+
 def encode(
     index: IndexRow,
     *,
@@ -54,73 +68,97 @@ def encode(
     memory: str | int = DEFAULT_MEMORY,
     jobs: int | None = None,
 ) -> int:
-    """Encode rows without a code, then build the access path; see `HashIndex.encode`."""
+    """Finish lists that are being built, or encode rows without a code; see `HashIndex.encode`."""
     throttle, most_memory, most_jobs = Throttle(rows_per_second), as_bytes(memory), Jobs(jobs)
+    if batch_rows is not None and batch_rows < 1:
+        raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     with (
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
         index.reporting_drops(),
     ):
-        landmarks = waits_for_landmarks(index)
-        # Building landmarks reads every row, and encodes it. A rebalance that was cut off has rows
-        # that have their codes.
-        coded_by_build = landmarks and index.landmarks is None
-        written = 0 if coded_by_build else encode_missing(index, throttle, batch_rows)
-        built = _build_landmarks(index, throttle, most_memory, most_jobs)
-        if landmarks:
-            # The build has replaced the table of codes.
-            current = read_row(index.connection, index.name)
-            written += encode_missing(current, throttle, batch_rows)
-        encoded = "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1"
-        execute(index.connection, encoded, [index.name])
-        with claimed_work(index.connection, "encode", index.name):
-            catch_up(index)
-            if previous := swap_row(index, ["previous"]):
-                _catch_up_former(previous)
-    return written + built if coded_by_build else written
+        written = 0
+        for coming in read_sets(index.connection, index.name, "building"):
+            with claimed_work(index.connection, "swap", index.name) as work:
+                written = build_lists(coming, work, throttle, most_memory, most_jobs)
+                if coming.set_id == index.set_id or is_rebalance(index, coming):
+                    exchange(coming)
+                else:
+                    finish_swap(coming)
+        index = read_row(index.connection, index.name)
+        if index.is_lists:
+            written += encode_missing(index, throttle, batch_rows)
+            execute(index.connection, "SELECT hashindex._mark_encoded($1)", [index.set_id])
+        for former in read_sets(index.connection, index.name, "former"):
+            if former.is_lists:
+                _catch_up_former(former)
+    return written
 
 
-def _catch_up_former(previous: IndexRow) -> None:
-    """Have former codes catch up, unless another session works on them."""
+def is_rebalance(used: IndexRow, coming: IndexRow) -> bool:
+    """Return whether a set is made of the same vectors by the same model as the one in use."""
+    return used.is_lists and (used.model_id, used.column_name) == (
+        coming.model_id,
+        coming.column_name,
+    )
+
+
+def build_lists(coming: IndexRow, work: Work, throttle: Throttle, memory: int, jobs: Jobs) -> int:
+    """Build a set of lists until it is ready, and return its rows; the work is claimed."""
+    # Loads SciPy.
+    from .landmarks.building import ListBuild
+
+    rows = ListBuild(coming, work, throttle, memory=memory, jobs=jobs).run()
+    coming.warn_of_long_tenants()
+    return rows
+
+
+def finish_swap(coming: IndexRow, tolerance: float = 0.01, *, force: bool = False) -> SetSwapped:
+    """Compare a set with the one in use, and exchange the two if it finds as much."""
+    if coming.is_lists:
+        catch_up(coming)
+    values = [coming.name, coming.set_id, tolerance, force]
+    done = SetSwapped(*coming.change(_FINISH_SWAP, values)[0])
+    if not done.in_use:
+        raise LowerRecallError(
+            f"recall falls from {done.former_recall:.4f} to {done.recall:.4f}, by more than the "
+            f"tolerance of {tolerance:g}: index {coming.name!r} keeps its set; {done.set} stays "
+            f"beside: take it by: pg-hashindex index swap {coming.name} --force; or drop it: "
+            f"pg-hashindex index prune {coming.name}"
+        )
+    return done
+
+
+def exchange(coming: IndexRow) -> None:
+    """Have searches use a set that is ready, and drop a former one that was like it."""
+    former = read_row(coming.connection, coming.name)
+    catch_up(coming)
+    coming.change("SELECT hashindex._exchange_set($1, $2)", [coming.name, coming.set_id])
+    if former.state == "used" and is_rebalance(former, coming):
+        drop_former(coming)
+
+
+def drop_former(index: IndexRow) -> None:
+    """Drop the former set of an index; warn if others still read it."""
     try:
-        with claimed_work(previous.connection, "encode", previous.name):
-            catch_up(previous)
-    except InUseError as error:
+        index.change("SELECT hashindex.prune_index($1)", [index.name], patience=_FEW_SECONDS)
+    except InUseError:
         warnings.warn(
-            f"the former codes were left as they are: {error}", BuildWarning, stacklevel=3
+            f"the former set of index {index.name!r} is still read"
+            f"{holders_of(index.connection, index.qualified_table)}, and stays until "
+            f"pg-hashindex index prune {index.name} drops it",
+            BuildWarning,
+            stacklevel=2,
         )
 
 
-def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Jobs) -> int:
-    """Build the landmarks that the index is configured for, and have searches use them.
-
-    Does nothing if none wait to be built. If the table has no row to train them on, they wait for
-    one; those that are in use stay. The index's row in the database counts: it may have been
-    configured since it was opened. Returns the rows whose codes were put in order. PostgreSQL
-    builds its own indexes at full speed, whatever the throttle says.
-    """
-    if not waits_for_landmarks(index):
-        # A build that was interrupted at its very end has left the previous tables.
-        drop_unused(index)
-        return 0
-    # Loads SciPy.
-    from .landmarks.building import LandmarkBuild
-
-    with claimed_work(index.connection, "access", index.name) as work:
-        index.check_current()
-        if not waits_for_landmarks(index):
-            return 0
-        try:
-            rows = LandmarkBuild(index, work, throttle, memory=memory, jobs=jobs).run()
-        except (psycopg.ProgrammingError, psycopg.InternalError) as error:
-            index.check_current()
-            # The missing part may be one that another session has dropped.
-            if not waits_for_landmarks(index):
-                raise configured_otherwise(index) from error
-            raise
-    if rows is None and give_up_rebalance(index):
-        drop_unused(index)
-    return rows or 0
+def _catch_up_former(former: IndexRow) -> None:
+    """Have a former set catch up, unless another session works on it."""
+    try:
+        with claimed_work(former.connection, "encode", former.name):
+            catch_up(former)
+    except InUseError as error:
+        warnings.warn(f"the former set was left as it is: {error}", BuildWarning, stacklevel=3)
 
 
 def rebalance(
@@ -131,30 +169,27 @@ def rebalance(
     tenant: str | None = None,
 ) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
-    from .landmarks.building import LandmarkBuild
-
     most_memory, most_jobs = as_bytes(memory), Jobs(jobs)
     with (
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
         index.reporting_drops(),
+        claimed_work(index.connection, "swap", index.name) as work,
     ):
-        with claimed_work(index.connection, "access", index.name) as work:
-            index.check_current()
-            # Read again: the index may have been configured since it was opened.
-            access = "SELECT i.access FROM hashindex.index i WHERE i.name = $1"
-            row = execute(index.connection, access, [index.name]).fetchone()
-            if row != ("lists",):
-                raise InvalidInputError(
-                    f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
-                    "lists"
-                )
-            build = LandmarkBuild(index, work, Throttle(None), memory=most_memory, jobs=most_jobs)
-            if tenant is not None:
-                rebalanced = Rebalanced(*build.run_tenant(tenant))
-            else:
-                before = build.count_landmarks()
-                rows = build.run()
-                rebalanced = Rebalanced(rows or 0, before, build.count_landmarks())
-        index.warn_of_long_tenants()
-        return rebalanced
+        index.check_current()
+        if tenant is not None:
+            from .landmarks.building import ListBuild
+
+            build = ListBuild(index, work, Throttle(None), memory=most_memory, jobs=most_jobs)
+            rebalanced = Rebalanced(*build.run_tenant(tenant))
+            index.warn_of_long_tenants()
+            return rebalanced
+        before = index.lists()
+        [(made,)] = index.change("SELECT hashindex._begin_rebalance($1)", [index.name])
+        coming = read_set(index.connection, made)
+        rows = build_lists(coming, work, Throttle(None), most_memory, most_jobs)
+        exchange(coming)
+        after = read_row(index.connection, index.name).lists()
+        return Rebalanced(
+            rows, 0 if before is None else before.landmarks, 0 if after is None else after.landmarks
+        )

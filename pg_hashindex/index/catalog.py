@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, LiteralString, Protocol, Self, cast, get_args
+from typing import Any, Literal, LiteralString, Protocol, Self, cast
 
 import psycopg
 from psycopg import sql
@@ -36,11 +36,17 @@ from ..models import store
 from ..models.model import Metric, Model
 
 Access = Literal["hnsw", "ivfflat", "lists", "scan"]
-#: The state of the codes beside those in use, while or after the model is swapped.
-SwapState = Literal["next", "previous"]
+#: The state of a set: it is built, ready to come into use, in use, or was in use before.
+SetState = Literal["building", "ready", "used", "former"]
 
 _CATALOG = query("catalog.indexes")
 _NAMED: LiteralString = "WHERE i.name = $1"
+_IN_STATES: LiteralString = "s.state = ANY ($2::text[])"
+# The set that a row of the catalog shows: the one in use, or the first, which is being built.
+_SHOWN: LiteralString = """
+    s.id = (SELECT x.id FROM hashindex.index_set x WHERE x.index_name = i.name
+            ORDER BY x.state = 'used' DESC, x.id LIMIT 1)
+"""
 
 _CURRENT = query("catalog.current")
 
@@ -59,14 +65,6 @@ _LISTS_BYTES = query("catalog.lists_bytes")
 _LANDMARK_BYTES = query("catalog.landmark_bytes")
 
 _SUMMARY = query("catalog.summary")
-
-_CODE_TABLE: LiteralString = """
-    SELECT i.code_table FROM hashindex.index i WHERE i.storage = $1
-"""
-
-_LANDMARKS: LiteralString = """
-    SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1
-"""
 
 _LISTS = query("catalog.lists")
 
@@ -133,7 +131,11 @@ class HasRow(Protocol):
 
 @dataclass(frozen=True)
 class IndexRow:
-    """An index's row in the catalog, and the connection that it was read on."""
+    """An index's row in the catalog with that of a set, and the connection they were read on.
+
+    The set is the one in use; the first, as long as it is being built; or one beside the one in use
+    (`read_set`).
+    """
 
     connection: Connection
     name: str
@@ -153,23 +155,22 @@ class IndexRow:
     #: The same without domains and lengths.
     base_types: list[str]
     metric: Metric
-    code_table: str
     created_at: datetime
     access: Access
-    building: Access | None
     candidates: int
     effort: int | None
-    storage: str
-    triggers: str
-    swap_of: str | None
-    swap_state: SwapState | None
+    set_id: int
+    state: SetState
+    #: Whether searches use the set, and do not compare all rows.
     encoded: bool
+    #: How many rows had a vector when the landmarks were trained; None if there are none.
+    trained_rows: int | None
     tenant_column: str | None
     tenant_type: str | None
     #: All options, by their names, as creation takes them.
     options: dict[str, Any]
-    #: The set that pgvector keeps, in words; None if the index is kept by lists.
-    set: str | None
+    #: The set in words.
+    set: str
     #: The index of pgvector's.
     relation: str | None
     #: Why nothing may read the table, if its owner lacks the administrator's rights.
@@ -185,15 +186,19 @@ class IndexRow:
         """The row itself, as `row`."""
         return self
 
+    @property
+    def is_lists(self) -> bool:
+        """Whether the set is kept by lists, and not by pgvector."""
+        return self.access in ("lists", "scan")
+
     def relation_bytes(self) -> int:
         """Measure the index of pgvector's, with those of partitions."""
         size = (
             "SELECT coalesce(hashindex._relation_bytes(i, s), 0) FROM hashindex.index i "
-            "JOIN hashindex.index_set s ON s.index_name = i.name "
-            "WHERE i.name = $1 AND s.state = 'used'"
+            "JOIN hashindex.index_set s ON s.index_name = i.name WHERE s.id = $1"
         )
         with translated_errors(self):
-            row = execute(self.connection, size, [self.name]).fetchone()
+            row = execute(self.connection, size, [self.set_id]).fetchone()
         return 0 if row is None else int(row[0])
 
     def candidates_for(self, k: int) -> int:
@@ -232,7 +237,7 @@ class IndexRow:
         that lists are of is read behind its gate; a set of pgvector's, as its caller reads it.
         """
         return {
-            "table": self.table if self.set else self._kept_table,
+            "table": self._kept_table if self.is_lists else self.table,
             "table_name": sql.Literal(self.qualified_table),
             "column": sql.Identifier(self.column_name),
             "fits": sql.SQL("" if self.tenant_column is None else "AND hashindex._fits({})").format(
@@ -240,10 +245,13 @@ class IndexRow:
             ),
         } | self._key_names
 
-    def names_with_codes(self, codes: sql.Composable | None = None) -> dict[str, sql.Composable]:
-        """`names`, a table of ``codes``, the current one by default, and `has_no_code` in it."""
-        codes = codes or self.codes
-        return self.names | {"codes": codes, "has_no_code": self.has_no_code(codes)}
+    @property
+    def names_with_codes(self) -> dict[str, sql.Composable]:
+        """`names`, and those of the tables of a set that is kept by lists."""
+        return self.names | {
+            "has_no_code": self.has_no_code(self.codes),
+            **{part: self.part(part) for part in ("codes", "landmarks", "staged", "ranges")},
+        }
 
     def has_no_code(self, codes: sql.Composable) -> sql.Composed:
         """Return the condition that a row b of the table has no code among these."""
@@ -270,7 +278,7 @@ class IndexRow:
             "code_key": key.ids_of("c"),
             "ids": key.ids,
             "whole_key": key.whole(
-                key.ids_of("c"), sql.Identifier("hashindex", f"{self.triggers}_key")
+                key.ids_of("c"), sql.Identifier("hashindex", f"{self.name}_key")
             ),
             "gone_key": key.ids_of("gone"),
             "given_key": key.from_text(sql.SQL("s.id")),
@@ -303,7 +311,7 @@ class IndexRow:
         if state == "3F000":
             return _is_named(self.schema_name, message)
         table = f"{self.schema_name}.{self.table_name}"
-        return f"hashindex.{self.storage}_" in message or _is_named(table, message)
+        return f"hashindex.set_{self.set_id}_" in message or _is_named(table, message)
 
     @cached_property
     def loaded_model(self) -> Model:
@@ -312,10 +320,9 @@ class IndexRow:
 
     @property
     def is_current(self) -> sql.Composed:
-        """SQL for whether the index still has this model, and the vectors of this column."""
+        """SQL for whether the set is there, and is of the same vectors."""
         return sql.SQL(_CURRENT).format(
-            storage=sql.Literal(self.storage),
-            model_id=sql.Literal(self.model_id),
+            set_id=sql.Literal(self.set_id),
             schema_name=sql.Literal(self.schema_name),
             table_name=sql.Literal(self.table_name),
             column_name=sql.Literal(self.column_name),
@@ -333,7 +340,7 @@ class IndexRow:
 
     def require_lists(self, instead: str) -> None:
         """Refuse an index that pgvector keeps, for work on lists."""
-        if self.set is not None:
+        if not self.is_lists:
             raise InvalidInputError(
                 f"index {self.name!r} is kept by pgvector ({self.set}), not by lists: {instead}"
             )
@@ -369,15 +376,16 @@ class IndexRow:
 
         Those of a set that pgvector keeps were measured when it was built.
         """
-        if self.set is not None:
+        if not self.is_lists:
             return True
         usual = (
-            "SELECT i.candidates = hashindex._usual_candidates(i, m) "
-            "AND coalesce(i.effort, 80) = 80 FROM hashindex.index i "
-            "JOIN hashindex.model m ON m.id = i.model_id WHERE i.name = $1"
+            "SELECT s.candidates = hashindex._usual_candidates(i, m) "
+            "AND coalesce(s.effort, 80) = 80 FROM hashindex.index_set s "
+            "JOIN hashindex.index i ON i.name = s.index_name "
+            "JOIN hashindex.model m ON m.id = s.model_id WHERE s.id = $1"
         )
         with translated_errors(self):
-            return bool(one_row(self.connection, usual, [self.name])[0])
+            return bool(one_row(self.connection, usual, [self.set_id])[0])
 
     def waiting(self, *, share: float = 1.0) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches.
@@ -385,7 +393,7 @@ class IndexRow:
         With ``share`` in that part of the pages alone.
         """
         with translated_errors(self):
-            names = self.names_with_codes() | {"part": rows.part(share)}
+            names = self._counted_names | {"part": rows.part(share)}
             (count,) = one_row(self.connection, _WAITING, names=names)
         return int(count)
 
@@ -393,7 +401,7 @@ class IndexRow:
         """Name rows that have no code because their tenant is longer than an index holds."""
         if self.tenant_column is None:
             return
-        names = self.names_with_codes() | {
+        names = self.names_with_codes | {
             "fits": sql.SQL("AND NOT hashindex._fits({})").format(self._tenant_text),
             "most": sql.Literal(_MOST_NAMED + 1),
         }
@@ -412,9 +420,8 @@ class IndexRow:
 
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
-        names = self.names_with_codes()
-        name = sql.Literal(self.name)
-        codes_name = sql.Literal(names["codes"].as_string(self.connection))
+        names = self._counted_names
+        codes_name = sql.Literal(self.codes.as_string(self.connection))
         lists = sql.SQL(_LISTS_BYTES).format(codes_name=codes_name)
         with translated_errors(self):
             (found,) = read_as(
@@ -422,39 +429,49 @@ class IndexRow:
                 self.connection,
                 sql.SQL(_SUMMARY).format(
                     **names,
-                    name=name,
+                    n_codes=sql.SQL(
+                        "0" if self.state == "building" else "(SELECT count(*) FROM {codes})"
+                    ).format(**names),
                     codes_name=codes_name,
                     lists=lists,
-                    landmarks=sql.SQL(_LANDMARK_BYTES).format(
-                        codes_name=codes_name, name=name, lists=lists
+                    landmark_bytes=sql.SQL(_LANDMARK_BYTES).format(
+                        codes_name=codes_name, name=sql.Literal(self.name), lists=lists
                     ),
                     waiting=sql.SQL(_WAITING).format(**names, part=rows.part(1)),
                 ),
             )
         return found
 
+    @property
+    def _counted_names(self) -> dict[str, sql.Composable]:
+        """Names by which codes are counted: none are, as long as the first set is built."""
+        if self.state != "building":
+            return self.names_with_codes
+        return self.names_with_codes | {"has_no_code": sql.SQL("true")}
+
     def lists(self) -> ListSummary | None:
         """Count the codes in the lists of landmarks; reads all codes. None without landmarks."""
+        if self.trained_rows is None or self.state == "building":
+            return None
         with translated_errors(self), self.connection.transaction():
-            landmarks = self.landmarks
-            if landmarks is None:
-                return None
-            lists = sql.SQL(_LISTS).format(landmarks=landmarks, codes=self.codes)
-            return read_as(ListSummary, self.connection, lists, [self.name])[0]
+            names = self.names_with_codes
+            return read_as(
+                ListSummary, self.connection, sql.SQL(_LISTS).format(**names), [self.trained_rows]
+            )[0]
+
+    def part(self, part: str) -> sql.Identifier:
+        """Return the name of a table of the set: its codes, landmarks, log, staged or ranges."""
+        return sql.Identifier("hashindex", f"set_{self.set_id}_{part}")
+
+    @property
+    def code_table(self) -> str:
+        """The name of the table of codes, in schema hashindex."""
+        return f"set_{self.set_id}_codes"
 
     @property
     def codes(self) -> sql.Identifier:
-        """The current table of codes: a build gives an index another one."""
-        with translated_errors(self), self.connection.transaction():
-            row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
-        return sql.Identifier("hashindex", row[0] if row else self.code_table)
-
-    @property
-    def landmarks(self) -> sql.Identifier | None:
-        """The current table of landmarks, if there is one: a build gives an index another one."""
-        with translated_errors(self), self.connection.transaction():
-            row = execute(self.connection, _LANDMARKS, [self.name]).fetchone()
-        return None if row is None or row[0] is None else sql.Identifier("hashindex", row[0])
+        """The table of codes."""
+        return self.part("codes")
 
 
 def _is_named(name: str, message: str) -> bool:
@@ -469,24 +486,35 @@ def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
 
 
 def read_rows(
-    connection: Connection, which: LiteralString, values: Sequence[Any] = ()
+    connection: Connection,
+    which: LiteralString,
+    values: Sequence[Any] = (),
+    *,
+    of: LiteralString = _SHOWN,
 ) -> list[IndexRow]:
-    """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ..."""
+    """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ...
+
+    ``of`` says which sets.
+    """
     with translated_errors():
         prepare_schema(connection)
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         # Not in autocommit mode, the statement begins a transaction, which this block ends.
         with connection.transaction() if idle and not connection.autocommit else nullcontext():
-            return run(connection, _rows_steps(connection, which, values))
+            return run(connection, _rows_steps(connection, which, values, of))
 
 
 def _rows_steps(
-    connection: psycopg.BaseConnection[Any], which: LiteralString, values: Sequence[Any]
+    connection: psycopg.BaseConnection[Any],
+    which: LiteralString,
+    values: Sequence[Any],
+    of: LiteralString = _SHOWN,
 ) -> Steps[list[IndexRow]]:
     # A search needs only a connection's settings and adapters, which both kinds have.
     used = cast(Connection, connection)
     # As binary, since psycopg reads times as text only if DateStyle is ISO.
-    rows = yield Statement(f"{_CATALOG}\n{which}", values, rows=dict_row, binary=True)
+    statement = "\n".join([_CATALOG.replace("{of}", of), which])
+    rows = yield Statement(statement, values, rows=dict_row, binary=True)
     return [IndexRow(connection=used, **row) for row in rows]
 
 
@@ -496,11 +524,19 @@ def read_row(connection: Connection, name: str) -> IndexRow:
     return _only_row(read_rows(connection, _NAMED, [name]), name)
 
 
-def swap_row(index: IndexRow, states: Sequence[SwapState] = get_args(SwapState)) -> IndexRow | None:
-    """Return the row beside an index if it is in one of these states."""
-    which: LiteralString = "WHERE i.swap_of = $1 AND i.swap_state = ANY ($2::text[])"
-    found = read_rows(index.connection, which, [index.name, list(states)])
-    return found[0] if found else None
+def read_sets(connection: Connection, name: str, *states: SetState) -> list[IndexRow]:
+    """Read the rows of an index with each of its sets in some states."""
+    return read_rows(connection, "WHERE i.name = $1", [name, list(states)], of=_IN_STATES)
+
+
+def read_set(connection: Connection, set_id: int) -> IndexRow:
+    """Read the row of an index with one of its sets, by the number of the set."""
+    found = read_rows(connection, "", [set_id], of="s.id = $1")
+    if not found:
+        raise DatabaseStateError(
+            "the set that this run worked on was dropped meanwhile; see: pg-hashindex index show"
+        )
+    return found[0]
 
 
 def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:

@@ -22,7 +22,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import sql
@@ -42,7 +41,6 @@ from ..errors import (
 )
 from ..models.codes import CodeArray, send_code_arrays
 from ..models.vectors import warn_of_left_out
-from .access import catch_up
 from .catalog import FIRST_MISSING, IndexRow
 
 # More rows could exceed a gigabyte, the limit of a statement's parameters.
@@ -68,15 +66,12 @@ _WRITE = query("encoding.write")
 
 PRUNE = query("encoding.prune")
 
-_BOOKS: LiteralString = """
-    SELECT b.missing FROM hashindex.index i CROSS JOIN LATERAL hashindex._books_of(i, $2) b
-    WHERE i.name = $1
-"""
+#: Puts codes into lists.
+ASSIGN: LiteralString = "SELECT hashindex._assign_missing($1)"
 
-_ASSIGN: LiteralString = """
-    SELECT hashindex._assign_missing(CASE WHEN $2 THEN hashindex._next_of(i) ELSE i END)
-    FROM hashindex.index i WHERE i.name = $1
-"""
+# The most logged keys to apply under the lock that an exchange of sets takes, and how often to
+# catch up with writers that may be as fast.
+_FEW_KEYS, _MOST_TIMES = 1000, 1000
 
 
 def encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
@@ -86,25 +81,34 @@ def encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None =
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     # A second session would do the same work again.
     with claimed_work(index.connection, "encode", index.name) as work:
-        catch_up(index)
         return _Encoder(index, batch_rows, throttle, work).run()
 
 
-def balance(
-    index: IndexRow, throttle: Throttle, work: Work | None = None, *, built: str | None = None
-) -> int:
+def catch_up(index: IndexRow, work: Work | None = None) -> bool:
+    """Bring lists that are not in use up to date with the logged keys.
+
+    A few that are written meanwhile are left. Returns False if the table was emptied, and a build
+    has to begin again.
+    """
+    for _ in range(_MOST_TIMES):
+        with index.reporting_drops(), index.connection.transaction():
+            execute(index.connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            (keys,) = one_row(index.connection, "SELECT hashindex._catch_up($1)", [index.set_id])
+        if work is not None:
+            work.advance(max(0, keys))
+        if keys < _FEW_KEYS:
+            return bool(keys >= 0)
+    return True
+
+
+def balance(index: IndexRow, throttle: Throttle, work: Work) -> int:
     """Read again the rows that have neither a code nor a key in the log; return how many.
 
-    Called before codes come into use: those of an index, or the table that is ``built`` for it by
-    the holder of ``work``. The rows that a model does not take have no code afterwards.
+    Called before lists come into use. The rows that a model does not take have no code afterwards.
     """
-    (missing,) = one_row(index.connection, _BOOKS, [index.name, built is not None])
-    if not missing:
-        return 0
-    if work is None or built is None:
-        written = encode_missing(index, throttle)
-    else:
-        written = _Encoder(replace(index, code_table=built), None, throttle, work, built=True).run()
+    books = "SELECT b.missing FROM hashindex._books_of($1) b"
+    (missing,) = one_row(index.connection, books, [index.set_id])
+    written = _Encoder(index, None, throttle, work).run() if missing else 0
     if written:
         warnings.warn(
             f"{written} rows of {index.qualified_table} had no code when the others were written, "
@@ -132,12 +136,8 @@ class _Encoder:
         batch_rows: int | None,
         throttle: Throttle,
         work: Work,
-        *,
-        built: bool = False,
     ) -> None:
         self.index, self.throttle, self.work = index, throttle, work
-        # Whether the codes are those of a build that are not in use yet.
-        self._built = built
         self.connection = index.connection
         send_code_arrays(self.connection)
         index.check_current()
@@ -147,12 +147,11 @@ class _Encoder:
         self.batch_rows = throttle.batch_size(self.batch_rows)
         # Keys of rows that are too large for the model, in the order in which they were met.
         self._left_out: dict[str, None] = {}
-        codes = sql.Identifier("hashindex", index.code_table)
         start = index.key.from_text(sql.SQL("$1::text"))
         later = sql.SQL("(SELECT {ids} FROM {codes} WHERE ({ids}) >= ({start}))").format(
-            ids=index.key.ids, codes=codes, start=start
+            ids=index.key.ids, codes=index.codes, start=start
         )
-        self.names = index.names_with_codes(codes) | {
+        self.names = index.names_with_codes | {
             "start": start,
             "has_no_code_from_start": index.has_no_code(later),
             "current": index.is_current,
@@ -192,7 +191,7 @@ class _Encoder:
                     self.work.advance()
                     time.sleep(0.1)
         with self.connection.transaction():
-            self._execute(_ASSIGN, [self.index.name, self._built])
+            self._execute(ASSIGN, [self.index.set_id])
             self._execute(PRUNE)
             self._execute("ANALYZE {codes}")
             if written:
@@ -267,7 +266,7 @@ class _Encoder:
                 self.index.check_current()
             else:
                 # Landmarks may have been built meanwhile.
-                self._execute(_ASSIGN, [self.index.name, self._built])
+                self._execute(ASSIGN, [self.index.set_id])
         return written
 
     @contextmanager

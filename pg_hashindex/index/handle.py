@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self, Unpack
 
-from psycopg.types.json import Jsonb
-
 from ..db.connection import Connection
-from ..db.locks import retry_while_locked
-from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
+from ..db.throttle import Throttle
 from ..errors import InvalidInputError
 from . import build, sets
-from .access import drop_unused
 from .catalog import (
     IndexRow,
     IndexSummary,
@@ -21,6 +17,7 @@ from .catalog import (
     drop_index,
     read_row,
     read_rows,
+    read_sets,
 )
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .options import IndexOptions, checked_options, options_changed_by
@@ -119,15 +116,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             if not isinstance(value, str):
                 raise InvalidInputError(f"{what} must be text, got a {type(value).__name__}")
         given = checked_options(name, options)
-        if given.get("access") in ("lists", "scan"):
-            if model is None:
-                raise InvalidInputError("name the model of an index that is kept by lists")
-            made = cls.create_lists(
-                connection, name, table=table, column=column, model=model, patience=patience,
-                **options,
-            )  # fmt: skip
-            made.encode(memory=memory, jobs=jobs)
-            return made
         sets.create(
             connection, name, table, column, model, given,
             memory=as_bytes(memory), jobs=jobs, patience=patience,
@@ -143,9 +131,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         force: bool = False,
         memory: str | int = DEFAULT_MEMORY,
         jobs: int | None = None,
+        rows_per_second: float | None = None,
         **options: Unpack[IndexOptions],
-    ) -> sets.SetSwapped:
-        """Build another set of pgvector beside the one in use, and exchange the two.
+    ) -> build.SetSwapped:
+        """Build another set beside the one in use, and exchange the two.
 
         What is not given stays. The former set stays for `rollback`, until `prune`.
 
@@ -161,6 +150,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             Take the new set even if recall falls by more; alone, the set that is ready.
         memory, jobs
             As `create`.
+        rows_per_second
+            The most rows to read for lists in a second.
         **options
             ``access``, ``store``, ``code_column`` and ``reveal_anchors``.
 
@@ -174,9 +165,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         given = checked_options(self.name, options, to=options_changed_by("swap"))
         return sets.swap(
-            self.connection, self.name, self.metadata.qualified_table,
-            given | {"model": model, "column": column},
-            tolerance=tolerance, force=force, memory=as_bytes(memory), jobs=jobs,
+            self.row, given | {"model": model, "column": column}, tolerance=tolerance, force=force,
+            memory=as_bytes(memory), jobs=jobs, throttle=Throttle(rows_per_second),
         )  # fmt: skip
 
     def rollback(self) -> str:
@@ -204,26 +194,14 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         patience: float | None = None,
         **options: Unpack[IndexOptions],
     ) -> Self:
-        """Create an index that is kept by lists, without the codes of the rows that are there.
+        """Create an index with a set of lists that is yet to be built, by `encode`.
 
-        Codes, triggers and a search function are made in one transaction.
-
-        Triggers encode rows that are written from now on; `encode` encodes the existing rows. A
-        model that only Python evaluates is refused.
+        Searches compare all rows until then. The set of an empty table is complete at once.
 
         Parameters
         ----------
-        name
-            1 to 40 letters a to z, digits, ``_`` and ``-``.
-        table
-            As SQL writes it: ``items``, ``shop.items``, ``"My Items"``.
-        column
-            A column of type ``vector`` or ``halfvec``, by its bare name.
-        model
-            ``name`` or ``name:version``.
-        patience
-            Seconds to try again for, while transactions keep the table in use; 60 by default. Each
-            attempt waits for a lock for 100 ms at most.
+        name, table, column, model, patience
+            As `create`.
         **options
             The fields of `IndexOptions`.
 
@@ -237,16 +215,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         for what, value in (("name", name), ("table", table), ("column", column), ("model", model)):
             if not isinstance(value, str):
                 raise InvalidInputError(f"{what} must be text, got a {type(value).__name__}")
-        given = Jsonb(checked_options(name, options))
-        values = [name, table, column, model, given]
-
-        def make() -> None:
-            created = "SELECT hashindex._create_index($1, $2::regclass, $3, $4, $5)"
-            execute(connection, created, values)
-
-        with translated_errors(table=table):
-            prepare_schema(connection)
-            retry_while_locked(connection, make, table=table, patience=patience)
+        given = {"access": "scan"} | checked_options(name, options)
+        sets.begin(connection, name, table, column, model, given, patience=patience)
         return cls.open(connection, name)
 
     @property
@@ -298,10 +268,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         memory: str | int = "1GB",
         jobs: int | None = None,
     ) -> int:
-        """Encode every row that has a vector but no code; then build the access path.
+        """Finish the lists that are being built, or encode every row that has a vector but no code.
 
-        Each batch is committed, so an interrupted run can be continued; writers do not wait. Needs
-        a connection that is not inside a transaction.
+        What is written is committed step by step, so an interrupted run can be continued; writers
+        do not wait. Needs a connection that is not inside a transaction.
 
         Parameters
         ----------
@@ -337,7 +307,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             If others keep rows locked for a minute; or if the index was meanwhile dropped, made
             again, or configured otherwise while its access path was built.
         """
-        self.metadata.require_lists("PostgreSQL keeps its codes, and there is nothing to encode")
+        row = self.metadata
+        if not read_sets(self.connection, self.name, "building"):
+            row.require_lists("PostgreSQL keeps its codes, and there is nothing to encode")
         return build.encode(
             self.row,
             batch_rows=batch_rows,
@@ -354,14 +326,12 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
     ) -> Self:
         """Change the defaults of searches; None leaves an option as it is.
 
-        `encode` builds another access path. Until it is ready, searches use the previous one.
-
         Parameters
         ----------
         patience
-            As `drop`, since tables that searches no longer use are dropped.
+            As `drop`.
         **options
-            The fields ``access``, ``candidates`` and ``effort`` of `IndexOptions`.
+            The fields ``candidates`` and ``effort`` of `IndexOptions`.
 
         Returns
         -------
@@ -377,18 +347,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         given = checked_options(self.name, options, to=options_changed_by("configure"))
         row = self.metadata
-        if row.set is not None:
-            configured = "SELECT hashindex.configure_index($1, $2, $3, $4)"
-            named = [given.get(one) for one in ("access", "candidates", "effort")]
-            with translated_errors(table=row.qualified_table):
-                row.change(configured, [self.name, *named], patience=patience)
-            return self
+        configured = "SELECT hashindex.configure_index($1, $2, $3)"
         with translated_errors(table=row.qualified_table):
-            configured = "SELECT hashindex._configure_lists($1, $2)"
-            values = [self.name, Jsonb(given)]
+            values = [self.name, given.get("candidates"), given.get("effort")]
             row.change(configured, values, patience=patience)
-            # This transaction is its own, since it waits for running searches.
-            drop_unused(row, patience)
         return self
 
     def rebalance(

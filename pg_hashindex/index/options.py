@@ -2,7 +2,7 @@
 
 `HashIndex.create`, ``configure`` and ``swap``, the command line, and the declarations and
 migrations of SQLAlchemy, alembic and Django take their options, and say what they may be, from
-these fields. In the database ``sql/139_options.sql`` does that.
+these fields. In the database ``sql/152_build_sets.sql`` checks them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -107,7 +107,7 @@ class IndexOptions(TypedDict, total=False):
         Option(
             "What keeps the index: pgvector, or tables of pg_hashindex, by lists or without.",
             "hnsw",
-            changed_by=("configure", "swap"),
+            changed_by=("swap",),
         ),
     ]
     store: Annotated[

@@ -237,7 +237,7 @@ class Within(_Question):
         params: list[Any] = [vector, bits]
         within = ""
         tenant = _tenant_text(row, self.tenant)
-        if row.set is not None:
+        if not row.is_lists:
             key = row.key.shown_from_text(sql.Identifier("id"))
             found = sql.SQL("SELECT {}, distance FROM hashindex.within($3, $1, $2, tenant => $4)")
             return found.format(key), [*params, row.name, tenant]

@@ -1,13 +1,12 @@
-"""Sets of pgvector: made, exchanged and dropped while the table is searched and written to.
+"""Sets of an index: made, exchanged and dropped while the table is searched and written to.
 
-``sql/152_build_sets.sql`` and ``sql/155_indexes.sql`` do the work; what needs a transaction of its
-own is here: CREATE INDEX CONCURRENTLY, which lets writers work.
+``sql/152_build_sets.sql`` and ``sql/155_indexes.sql`` do the work; what needs transactions of its
+own is here: CREATE INDEX CONCURRENTLY, which lets writers work, and builds of lists (`build`).
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any, LiteralString
 
@@ -21,15 +20,20 @@ from ..db.progress import Progress, is_listened_to, tell
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
+from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
-from ..errors import DatabaseStateError, InUseError, InvalidInputError, LowerRecallError
+from ..errors import DatabaseStateError, InUseError, InvalidInputError
+from .build import SetSwapped, build_lists, exchange, finish_swap
+from .catalog import IndexRow, read_set, read_sets
+from .encoding import balance, catch_up
+from .landmarks.workers import Jobs
 
 # Seconds between two looks at a build, and of a wait before the one that it waits for is named.
 _LOOK_SECONDS = 0.5
 _WAIT_SECONDS = 3.0
 
 _BEGIN_CREATE: LiteralString = """
-    SELECT (b.s).id FROM hashindex._begin_create(
+    SELECT (b.s).id, (b.s).state = 'ready' FROM hashindex._begin_create(
         $1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, $10::text[], $11, $12, $13
     ) b
 """
@@ -41,7 +45,6 @@ _FINISH: LiteralString = """
     SELECT f.recall FROM hashindex.index i, hashindex._finish_set(i, $2) f WHERE i.name = $1
 """
 _USE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
-_FINISH_SWAP: LiteralString = "SELECT * FROM hashindex._finish_swap($1, $2, $3, $4)"
 _REBIND: LiteralString = "SELECT hashindex._rebind_set($1)"
 _LACKS: LiteralString = """
     SELECT s.access IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL, s.id
@@ -67,21 +70,6 @@ _WORKERS: LiteralString = """
 _OWNED = query("sets.owned")
 
 
-@dataclass(frozen=True)
-class SetSwapped:
-    """The set that a swap has built, with what both were measured to find.
-
-    ``recall`` and ``former_recall`` are None where no measure was possible.
-    """
-
-    set: str
-    candidates: int
-    effort: int | None
-    recall: float | None
-    former_recall: float | None
-    in_use: bool
-
-
 def create(
     connection: Connection,
     name: str,
@@ -94,74 +82,110 @@ def create(
     jobs: int | None = None,
     patience: float | None = None,
 ) -> None:
-    """Create an index with a set of pgvector; see `HashIndex.create`."""
+    """Create an index; see `HashIndex.create`."""
+    with _only_worker(connection, name, table) as work:
+        work.phase("learning a model" if model is None else "preparing")
+        _give_up(connection, name)
+        made = begin(connection, name, table, column, model, options, patience=patience)
+        _build(made, work, None, memory, jobs)
+        work.phase("measuring")
+        if made.state == "used":
+            return
+        if made.is_lists:
+            exchange(made)
+        else:
+            with connection.transaction():
+                execute(connection, _FINISH, [name, made.set_id])
+                execute(connection, _USE, [name, made.set_id])
+
+
+def begin(
+    connection: Connection,
+    name: str,
+    table: str,
+    column: str,
+    model: str | None,
+    options: dict[str, Any],
+    *,
+    patience: float | None = None,
+) -> IndexRow:
+    """Make an index and its first set, which is yet to be built; lists of no rows are built."""
     values = [
         *(name, table, column, model, options.get("access"), options.get("store", False)),
         *(options.get("code_column"), options.get("metric"), options.get("tenant")),
         *(options.get("key_columns"), options.get("candidates"), options.get("effort")),
         options.get("reveal_anchors", False),
     ]
-    with _only_worker(connection, name, table) as work:
-        work.phase("learning a model" if model is None else "preparing")
-        _give_up(connection, name)
 
-        def begin() -> int:
-            return int(execute(connection, _BEGIN_CREATE, values).fetchone()[0])  # type: ignore[index]
+    def make() -> int:
+        made, ready = one_row(connection, _BEGIN_CREATE, values)
+        if ready:
+            execute(connection, _USE, [name, made])
+        return int(made)
 
-        made = retry_while_locked(connection, begin, table=table, patience=patience)
-        with _given_up_on_errors(connection, name):
-            _build(connection, name, made, table, memory, jobs)
-            work.phase("measuring")
-            with connection.transaction():
-                execute(connection, _FINISH, [name, made])
-                execute(connection, _USE, [name, made])
+    with translated_errors(table=table):
+        prepare_schema(connection)
+        return read_set(
+            connection, retry_while_locked(connection, make, table=table, patience=patience)
+        )
 
 
 def swap(
-    connection: Connection,
-    name: str,
-    table: str,
+    index: IndexRow,
     options: dict[str, Any],
     *,
     tolerance: float = 0.01,
     force: bool = False,
     memory: int,
     jobs: int | None = None,
+    throttle: Throttle | None = None,
 ) -> SetSwapped:
-    """Build another set beside the one in use, and exchange the two; see `operations.swap`."""
+    """Build another set beside the one in use, and exchange the two; see `HashIndex.swap`."""
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
+    connection, name, table = index.connection, index.name, index.qualified_table
     named = ("model", "access", "store", "column", "code_column")
     values = [name, *(options.get(one) for one in named), options.get("reveal_anchors", False)]
     with _only_worker(connection, name, table) as work:
         work.phase("preparing")
         _give_up(connection, name)
-        made = _ready(connection, name) if force and not any(values[1:]) else None
-        if made is None:
+        # With force and nothing else, the set that is ready.
+        ready = read_sets(connection, name, "ready") if force and not any(values[1:]) else []
 
-            def begin() -> int:
-                return int(execute(connection, _BEGIN_SWAP, values).fetchone()[0])  # type: ignore[index]
+        def begin() -> int:
+            return int(execute(connection, _BEGIN_SWAP, values).fetchone()[0])  # type: ignore[index]
 
-            made = retry_while_locked(connection, begin, table=table)
-        with _given_up_on_errors(connection, name):
-            _build(connection, name, made, table, memory, jobs)
-            work.phase("comparing")
-            with connection.transaction():
-                row = one_row(connection, _FINISH_SWAP, [name, made, tolerance, force])
-    done = SetSwapped(*row)
-    if not done.in_use:
-        raise LowerRecallError(
-            f"recall falls from {done.former_recall:.4f} to {done.recall:.4f}, by more than the "
-            f"tolerance of {tolerance:g}: index {name!r} keeps its set; {done.set} stays beside: "
-            f"take it by: pg-hashindex index swap {name} --force; or drop it: pg-hashindex index "
-            f"prune {name}"
+        made = (
+            ready[0]
+            if ready
+            else read_set(connection, retry_while_locked(connection, begin, table=table))
         )
-    return done
+        _build(made, work, throttle, memory, jobs)
+        work.phase("comparing")
+        return finish_swap(made, tolerance, force=force)
+
+
+def _build(
+    made: IndexRow, work: Work, throttle: Throttle | None, memory: int, jobs: int | None
+) -> None:
+    """Build a set; one of pgvector's that is stopped is given up, and lists are continued later."""
+    if made.state != "building":
+        return
+    if made.is_lists:
+        build_lists(made, work, throttle or Throttle(None), memory, Jobs(jobs))
+        return
+    with _given_up_on_errors(made.connection, made.name):
+        _build_relation(made.connection, made.name, made.set_id, made.qualified_table, memory, jobs)
 
 
 def rollback(connection: Connection, name: str, table: str) -> str:
     """Exchange the set in use with the former one; return what is in use then."""
-    with _only_worker(connection, name, table):
+    with _only_worker(connection, name, table) as work:
+        for former in read_sets(connection, name, "former"):
+            if former.is_lists:
+                work.phase("applying writes made meanwhile")
+                catch_up(former, work)
+                balance(former, Throttle(None), work)
         return str(_changed(connection, table, "SELECT hashindex.rollback_index($1)", name))
 
 
@@ -182,7 +206,7 @@ def repair(connection: Connection, name: str, table: str, *, memory: int) -> lis
         lacks, made = one_row(connection, _LACKS, [name])
         if lacks:
             _drop_relations(connection, name, ["used"])
-            _build(connection, name, made, table, memory, state="used")
+            _build_relation(connection, name, made, table, memory, state="used")
             done.append("made the index of pgvector's again")
         return done
 
@@ -223,6 +247,14 @@ def _given_up_on_errors(connection: Connection, name: str) -> Iterator[None]:
         raise
 
 
+def undo(connection: Connection, name: str, table: str) -> str | None:
+    """Give up a set that is not in use yet; return it in words, or None if there is none."""
+    with _only_worker(connection, name, table):
+        _drop_relations(connection, name, ["building", "ready"])
+        given_up = _changed(connection, table, "SELECT hashindex._give_up($1, true)", name)
+        return None if given_up is None else str(given_up)
+
+
 def _give_up(connection: Connection, name: str) -> None:
     """Drop what a run that was cut off has left; an INVALID index is named by `_OWNED` too."""
     _drop_relations(connection, name, ["building"])
@@ -238,15 +270,7 @@ def _drop_relations(connection: Connection, name: str, states: list[str]) -> Non
         connection.execute(f"DROP INDEX {how} IF EXISTS {relation}")
 
 
-def _ready(connection: Connection, name: str) -> int | None:
-    ready: LiteralString = (
-        "SELECT s.id FROM hashindex.index_set s WHERE s.index_name = $1 AND s.state = 'ready'"
-    )
-    row = execute(connection, ready, [name]).fetchone()
-    return None if row is None else int(row[0])
-
-
-def _build(
+def _build_relation(
     connection: Connection,
     name: str,
     made: int,

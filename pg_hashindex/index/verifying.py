@@ -20,7 +20,7 @@ from ..db.work import Work
 from ..models.model import Model
 from ..models.quantization import above_cuts
 from .catalog import IndexRow
-from .encoding import PRUNE
+from .encoding import ASSIGN, PRUNE
 
 # If a projection is nearer than this to a cut, SQL and NumPy may round it to different sides. In
 # units of the root mean square of the row's projections.
@@ -65,7 +65,7 @@ class Verifier:
         self.index, self.work = index, work
         self.connection = index.connection
         self.model = index.loaded_model
-        self.names = index.names_with_codes() | {"current": index.is_current}
+        self.names = index.names_with_codes | {"current": index.is_current}
         self.names |= {"start": index.key.from_text(sql.SQL("$1::text"))}
 
     def drop_gone(self) -> int:
@@ -108,12 +108,8 @@ class Verifier:
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""
         self.work.phase("looking for rows in no list")
-        if (landmarks := self.index.landmarks) is not None:
-            self._execute(_UNLIST, landmarks=landmarks)
-        row = self._execute(
-            "SELECT hashindex._assign_missing(i) FROM hashindex.index i WHERE i.name = $1",
-            [self.index.name],
-        ).fetchone()
+        self._execute(_UNLIST)
+        row = self._execute(ASSIGN, [self.index.set_id]).fetchone()
         return int(row[0])
 
     def _take(self, ids: Sequence[str], stored: Sequence[str | None]) -> int:

@@ -30,7 +30,10 @@ _LISTS_OF_TENANTS = range(-1024, 0)
 # $5 and $6 are the first and the last list.
 _PAIRS: LiteralString = "SELECT * FROM hashindex.near_duplicates($1, $2, $3, $4, $5, $6)"
 
-_GENERATION: LiteralString = "SELECT i.generation FROM hashindex.index i WHERE i.name = $1"
+_GENERATION: LiteralString = """
+    SELECT pg_catalog.concat_ws('.', s.id, s.generation) FROM hashindex.index_set s
+    WHERE s.index_name = $1 AND s.state = 'used'
+"""
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,9 @@ class _Target:
         self._settings = {"index": index.name, "generation": self._generation()} | settings
         #: The numbers of the lists: those of landmarks have gaps after one tenant was rebalanced.
         self.lists = [] if index.tenant_column is None else [*_LISTS_OF_TENANTS]
-        landmarks = sql.SQL("SELECT l.landmark FROM {} l ORDER BY 1").format(index.landmarks)
+        landmarks = sql.SQL("SELECT l.landmark FROM {} l ORDER BY 1").format(
+            index.part("landmarks")
+        )
         self.lists += [number for (number,) in execute(index.connection, landmarks)]
 
     def begin(self) -> int:
@@ -207,9 +212,9 @@ class _Target:
     def count(self) -> int:
         return int(self._execute("SELECT pg_catalog.count(*) FROM {table}").fetchone()[0])
 
-    def _generation(self) -> int:
+    def _generation(self) -> str:
         (generation,) = one_row(self._index.connection, _GENERATION, [self._index.name])
-        return int(generation)
+        return str(generation)
 
     def _keep(self, place: int) -> None:
         comment = sql.Literal(json.dumps(self._settings | {"next": place}))

@@ -431,4 +431,4 @@ class CodeChecks:
         return 1.0 if self.full else rows.share_of_pages(index.connection, index.codes, pages)
 
     def _query(self, statement: LiteralString, **more: sql.Composable) -> sql.Composed:
-        return sql.SQL(statement).format(**self.index.names_with_codes() | more)
+        return sql.SQL(statement).format(**self.index.names_with_codes | more)

@@ -46,7 +46,7 @@ __all__ = ["Looked", "Missing", "check_page", "look", "page", "save_page"]
 T = TypeVar("T")
 
 _OF_COLUMN: LiteralString = """
-    WHERE i.swap_of IS NULL AND i.column_name = $2::text
+    WHERE i.column_name = $2::text
       AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid
         = to_regclass($1::text)::oid
     ORDER BY i.name

@@ -5,7 +5,7 @@ run continues an interrupted one. A missing table or column may have been rename
 repair does not guess which: the user calls `rebind` with the new names.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import LiteralString, TypeAlias
 
 from ..db.connection import Connection, outside_transactions
@@ -15,15 +15,15 @@ from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
+from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError, TooLargeError
 from ..index import sets
-from ..index.access import catch_up, give_up_rebalance
 from ..index.build import encode
-from ..index.catalog import HasRow, IndexRow, read_row, swap_row
+from ..index.catalog import HasRow, IndexRow, read_row, read_set, read_sets
+from ..index.encoding import catch_up, encode_missing
 from ..index.landmarks.memory import as_bytes
 from ..index.verifying import Verifier
-from . import swaps
 from .health import CodeChecks
 
 #: A table, the column of its vectors, those of its key, and that of its tenants; None leaves one as
@@ -33,19 +33,19 @@ Names: TypeAlias = tuple[str | None, str | None, list[str] | None, str | None]
 _REBIND = query("repairs.rebind")
 
 _LASTING_FAULTS: LiteralString = """
-    SELECT f.fault, f.advice FROM hashindex.index i, hashindex._table_faults(i) f
-    WHERE i.name = $1 AND NOT f.repairable
+    SELECT f.fault, f.advice FROM hashindex._lists_of($1) l, hashindex._table_faults(l.i, l.s) f
+    WHERE NOT f.repairable
 """
 
 _TENANT_FAULT: LiteralString = """
-    SELECT hashindex._tenant_fault(i) FROM hashindex.index i WHERE i.name = $1
+    SELECT hashindex._tenant_fault(l.i, l.s) FROM hashindex._lists_of($1) l
 """
 
 _MARK: LiteralString = """
-    UPDATE hashindex.index SET unverified = $2 WHERE name = $1 AND unverified <> $2 RETURNING name
+    UPDATE hashindex.index_set SET unverified = $2 WHERE id = $1 AND unverified <> $2 RETURNING id
 """
 
-_UNVERIFIED: LiteralString = "SELECT unverified FROM hashindex.index WHERE name = $1"
+_UNVERIFIED: LiteralString = "SELECT unverified FROM hashindex.index_set WHERE id = $1"
 
 _CREATE_FUNCTIONS: LiteralString = """
     SELECT hashindex._create_functions(i) FROM hashindex.index i WHERE i.name = $1
@@ -133,10 +133,19 @@ def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired
         for a minute.
     """
     row = index.metadata
-    if row.set is not None:
-        done = sets.repair(row.connection, row.name, row.qualified_table, memory=as_bytes("1GB"))
-        return Repaired(row.name, tuple(done))
-    return _run(row, None, full=full, undo=undo)
+    done: list[str] = []
+    if undo:
+        given_up = sets.undo(row.connection, row.name, row.qualified_table)
+        if given_up is not None:
+            done.append(f"gave up a set that was not in use: {given_up}")
+            if row.state == "building":
+                return Repaired(row.name, tuple(done))
+    if not row.is_lists:
+        done += sets.repair(row.connection, row.name, row.qualified_table, memory=as_bytes("1GB"))
+        if not _lists_of(row):
+            return Repaired(row.name, tuple(done))
+    repaired = _run(row, None, full=full)
+    return replace(repaired, done=(*done, *repaired.done))
 
 
 def rebind(
@@ -191,19 +200,19 @@ def _run(
     names: Names | None,
     *,
     full: bool = False,
-    undo: bool = False,
 ) -> Repaired:
     with (
         translated_errors(table=index.qualified_table),
         outside_transactions(index.connection, "a repair is made in many transactions"),
+        claimed_work(index.connection, "repair", index.name) as work,
     ):
-        if index.swap_of is not None:
-            raise InvalidInputError(
-                f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
-                f"repair {index.swap_of}"
-            )
-        with claimed_work(index.connection, "repair", index.name) as work:
-            return _Repairer(index, work, full=full).run(names, undo=undo)
+        return _Repairer(index, work, full=full).run(names)
+
+
+def _lists_of(index: IndexRow) -> list[IndexRow]:
+    """Return the sets of an index that are kept by lists and are built."""
+    found = read_sets(index.connection, index.name, "used", "ready", "former")
+    return [row for row in found if row.is_lists]
 
 
 class _Repairer:
@@ -213,15 +222,7 @@ class _Repairer:
         self.done: list[str] = []
         self.left: list[str] = []
 
-    def run(self, names: Names | None, *, undo: bool) -> Repaired:
-        if undo:
-            self.work.phase("giving up what was cut off")
-            model = swaps.undo(self.index)
-            if model is not None:
-                self.done.append(f"gave up the swap to model {model}")
-            for index in self._rows():
-                if give_up_rebalance(index):
-                    self.done.append(f"gave up the rebalance{_named(index)} that was cut off")
+    def run(self, names: Names | None) -> Repaired:
         self.work.phase("looking at the table")
         if names is not None:
             table = names[0] or self.index.qualified_table
@@ -237,71 +238,68 @@ class _Repairer:
         for index in self._rows():
             self._restore(index)
         for index in reversed(self._rows()):
-            self.work.phase(f"looking at {index.name}")
             self._repair_codes(index)
-        self._finish_swap()
+        self._finish()
         return Repaired(self.index.name, tuple(self.done), tuple(self.left))
 
     def _rows(self) -> list[IndexRow]:
-        """Return the index, and the row beside it during or after a swap."""
-        found = read_row(self.connection, self.index.name)
-        other = swap_row(found)
-        return [found] if other is None else [found, other]
+        """Return the rows of the sets that are kept by lists, the one in use first."""
+        return sorted(_lists_of(self.index), key=lambda row: row.state != "used")
 
     def _rebind(self, names: Names) -> None:
         table, column, key_columns, tenant = names
         for index in self._rows():
-            execute(self.connection, "SELECT hashindex._bind($1)", [index.name])
-            # Codes beside may be of a column of their own.
-            moved = column if index.column_name == self.index.column_name else None
-            given = [index.name, table, moved, key_columns, tenant]
-            row = execute(self.connection, _REBIND, given).fetchone()
-            read_row(self.connection, index.name).passed()
+            execute(self.connection, "SELECT hashindex._bind($1)", [index.set_id])
+        given = [self.index.name, table, column, key_columns, tenant]
+        row = execute(self.connection, _REBIND, given).fetchone()
+        read_row(self.connection, self.index.name).passed()
+        assert row is not None  # noqa: S101
+        for index in self._rows():
             if tenant is not None:
-                (fault,) = one_row(self.connection, _TENANT_FAULT, [index.name])
+                (fault,) = one_row(self.connection, _TENANT_FAULT, [index.set_id])
                 if fault is not None:
                     raise InvalidInputError(f"{fault}; name the column of the tenants")
             self._refuse_faults(index)
-            assert row is not None  # noqa: S101
             # The codes may be those of another table or column.
-            execute(self.connection, _MARK, [index.name, True])
-        for index in self._rows():
-            execute(self.connection, _CREATE_FUNCTIONS, [index.name])
+            execute(self.connection, _MARK, [index.set_id, True])
+        execute(self.connection, _CREATE_FUNCTIONS, [self.index.name])
 
     def _refuse_faults(self, index: IndexRow) -> None:
         """Refuse a table that is not what the index was made for; nothing is changed then."""
-        for fault, advice in execute(self.connection, _LASTING_FAULTS, [index.name]):
+        for fault, advice in execute(self.connection, _LASTING_FAULTS, [index.set_id]):
             raise InvalidInputError(f"{fault}; {advice}")
 
     def _restore(self, index: IndexRow) -> None:
         """Make missing parts."""
-        name, who = [index.name], _named(index)
-        if index.change("SELECT hashindex._restore_codes($1)", name)[0][0]:
+        of, who = [index.set_id], _named(index)
+        if index.change("SELECT hashindex._restore_codes($1)", of)[0][0]:
             self.done.append(f"recreated the codes{who}")
-        restored = index.change("SELECT hashindex._restore_parts($1)", name)
+        restored = index.change("SELECT hashindex._restore_parts($1)", of)
         self.done += [f"{row[0]}{who}" for row in restored]
 
     def _repair_codes(self, index: IndexRow) -> None:
         who = _named(index)
-        catch_up(index)
+        index = read_set(self.connection, index.set_id)
+        if index.state != "used":
+            catch_up(index)
         verifier = Verifier(index, self.work)
 
         def drop_gone() -> int:
             gone = verifier.drop_gone()
             if gone:
-                execute(self.connection, _MARK, [index.name, True])
+                execute(self.connection, _MARK, [index.set_id, True])
             return gone
 
         gone = retry_while_locked(self.connection, drop_gone, table=index.qualified_table)
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
         # Triggers keep codes and rows alike, so writes went unseen.
-        (unverified,) = one_row(self.connection, _UNVERIFIED, [index.name])
+        (unverified,) = one_row(self.connection, _UNVERIFIED, [index.set_id])
         unverified = self.full or unverified or index.waiting()
         wrong = 0
         if unverified:
             wrong = verifier.verify()
-            index.change(_MARK, [index.name, False])
+            index.change(_MARK, [index.set_id, False])
         if unverified and wrong:
             self.done.append(f"removed {wrong} codes{who} that were not those of their rows")
         elif not unverified:
@@ -314,38 +312,31 @@ class _Repairer:
                     f"{wrong} of {looked_at} codes{who} that were checked are not those of their "
                     f"rows: pg-hashindex index repair {self.index.name} --full"
                 )
-        if index.swap_state == "next":
-            return  # the swap encodes
-        if index.access == "lists":
-            listed = verifier.list_missing()
-            if listed:
-                self.done.append(f"listed {listed} rows{who} that no landmark had")
-        written = encode(index)
+        listed = verifier.list_missing()
+        if listed:
+            self.done.append(f"listed {listed} rows{who} that no landmark had")
+        written = encode_missing(index, Throttle(None))
+        execute(self.connection, "SELECT hashindex._mark_encoded($1)", [index.set_id])
         if written:
             self.done.append(f"encoded {written} rows{who}")
-        if without := read_row(self.connection, index.name).waiting():
+        if without := index.waiting():
             self.left.append(
                 f"{without} rows{who} have no code, since their numbers are too large for the "
                 "model; the warning names them: correct or remove them"
             )
-        built = read_row(self.connection, index.name)
-        if index.building is not None and built.building is None:
-            if index.building == index.access:
-                self.done.append(f"ended the rebalance{who} that was cut off")
-            else:
-                self.done.append(f"built the access path {built.access}{who}")
 
-    def _finish_swap(self) -> None:
+    def _finish(self) -> None:
+        """Continue what was cut off: a first build, a rebalance, a swap."""
+        coming = read_sets(self.connection, self.index.name, "building")
+        if not coming:
+            return
         try:
-            swapped = swaps.resume(self.index)
+            encode(self.index)
         except LowerRecallError as error:
             self.left.append(str(error))
         else:
-            if swapped is not None:
-                self.done.append(f"finished the swap to model {swapped.model}")
+            self.done.append(f"finished a set that was being built: {coming[0].set}")
 
 
 def _named(index: IndexRow) -> str:
-    if index.swap_of is None:
-        return ""
-    return f" of model {index.model_name}"
+    return "" if index.state == "used" else f" of the {index.state} set"

@@ -142,9 +142,9 @@ def find_index(connection: Connection, found: Diagnosis, name: str) -> HashIndex
 
 def is_complete(index: HashIndex) -> bool:
     """Return whether all rows have codes, and the access path is built."""
-    if index.set is not None:
+    if not index.is_lists:
         return bool(index.encoded)
-    return index.building is None and not index.waiting()
+    return index.state == "used" and not index.waiting()
 
 
 def graph_bits(dimension: int) -> int:

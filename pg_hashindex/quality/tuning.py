@@ -219,7 +219,7 @@ def tune_built(
     """
     usual = index.row.candidates
     # Lists have an effort for each.
-    fewer_candidates = [n for n in CANDIDATES if n < usual] if index.row.set is not None else []
+    fewer_candidates = [n for n in CANDIDATES if n < usual] if not index.row.is_lists else []
     tuned = tune(
         index,
         recall,

@@ -41,9 +41,9 @@ SELECT pg_catalog.row_number() OVER (ORDER BY f.page), $1::bigint, f.page, least
 FROM pg_catalog.generate_series(0::bigint, greatest($2::bigint - 1, 0), $3::bigint) f(page)
 
 -- name: state_of_build
--- Tells whether a build has landmarks and ranges, has begun to read, has codes to be put in order, and has them in order. $1: the
+-- Tells whether a build has ranges, has begun to read, has codes to be put in order, and has them in order. $1: the
 -- table of the new codes.
-SELECT EXISTS (SELECT FROM {landmarks}) AND EXISTS (SELECT FROM {ranges}),
+SELECT EXISTS (SELECT FROM {ranges}),
        EXISTS (SELECT FROM {ranges} r WHERE r.written),
        EXISTS (SELECT FROM {staged}),
        EXISTS (SELECT FROM pg_catalog.pg_index x

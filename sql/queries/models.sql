@@ -49,8 +49,7 @@ SELECT m.name, m.version, m.method, m.dimension, m.n_bits, m.metric, m.parameter
            WHERE l.kind IS DISTINCT FROM 'network' ORDER BY l.position
        ) AS layer_kinds,
        ARRAY(
-           SELECT i.name FROM hashindex.index i WHERE i.model_id = m.id
-           UNION SELECT s.index_name FROM hashindex.index_set s WHERE s.model_id = m.id ORDER BY 1
+           SELECT DISTINCT s.index_name FROM hashindex.index_set s WHERE s.model_id = m.id ORDER BY 1
        ) AS indexes,
        m.bit_weights IS NOT NULL AS weighted,
        m.network ->> 'kind'::text AS network,

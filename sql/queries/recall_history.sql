@@ -19,7 +19,7 @@ SELECT i.name, %(seed)s, %(model)s, %(access)s, %(candidates)s, %(effort)s,
        %(k)s, %(queries)s, %(recall)s, %(p50_ms)s, %(p95_ms)s
 FROM hashindex.index i
 LEFT JOIN hashindex.index_set s ON s.index_name = i.name AND s.state = 'used'
-WHERE i.name = %(index)s AND coalesce(i.model_id, s.model_id, 0) = %(model_id)s
+WHERE i.name = %(index)s AND coalesce(s.model_id, 0) = %(model_id)s
 
 -- name: history
 -- The latest measurements of an index. $1: the index; $2: how many.

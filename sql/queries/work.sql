@@ -9,22 +9,13 @@ WHERE work = $1 AND name = $2 AND pid = pg_backend_pid()
 -- name: list
 -- Work that runs, or that can be continued.
 -- Dead work that left nothing to continue is not listed: the next run of its kind takes it over.
-SELECT CASE WHEN c.work <> 'access' THEN c.work WHEN i.access = 'lists' THEN 'rebalance'
-            ELSE 'encode' END AS work,
-       i.name, i.swap_of, s.is_running, c.phase, c.rows_done, c.rows_total,
+SELECT c.work, i.name, s.is_running, c.phase, c.rows_done, c.rows_total,
        extract(epoch FROM clock_timestamp() - c.phase_started_at)::double precision
            AS phase_seconds,
-       c.started_at, c.role, c.pid, n.model AS next_model
-FROM hashindex.claim c
-JOIN hashindex.index i ON i.name = c.name
-LEFT JOIN LATERAL (
-    SELECT pg_catalog.format('%s:%s', m.name, m.version) AS model
-    FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id
-    WHERE x.swap_of = coalesce(i.swap_of, i.name) AND x.swap_state = 'next'
-) n ON true
+       c.started_at, c.role, c.pid
+FROM hashindex.claim c JOIN hashindex.index i ON i.name = c.name
 CROSS JOIN LATERAL (SELECT hashindex._is_running(c.work, c.name, c.pid, c.lock)) s(is_running)
-WHERE s.is_running OR pg_catalog.pg_is_in_recovery() OR s.is_running = false AND CASE c.work
-    WHEN 'access' THEN i.building IS NOT NULL
-    WHEN 'swap' THEN n.model IS NOT NULL
-    ELSE true END
+WHERE s.is_running OR pg_catalog.pg_is_in_recovery() OR s.is_running = false AND (c.work <> 'swap' OR EXISTS (
+    SELECT FROM hashindex.index_set b WHERE b.index_name = i.name AND b.state = 'building'
+))
 ORDER BY i.name, c.started_at

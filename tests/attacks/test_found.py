@@ -165,8 +165,8 @@ def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
             with denied():
                 mallory.execute(statement.format(table).encode())
     for statement in (
-        "TABLE hashindex.items_idx_codes",
-        "UPDATE hashindex.items_idx_codes SET code = ~code",
+        "TABLE hashindex.set_1_codes",
+        "UPDATE hashindex.set_1_codes SET code = ~code",
         "INSERT INTO hashindex.model (name, version) VALUES ('lsh', 2)",
         "INSERT INTO hashindex.model (id, name, version) OVERRIDING SYSTEM VALUE "
         "VALUES (1, 'lsh', 1)",
@@ -191,9 +191,9 @@ def test_10_rights_on_one_column_give_no_codes(keeper, connection, mallory):
 def test_12_a_view_in_the_place_of_a_code_table(theirs, connection, mallory):
     """Only the administrator can put one there; and a superuser's commands are refused."""
     for statement in (
-        "ALTER TABLE hashindex.items_idx_codes RENAME TO away",
-        "DROP TABLE hashindex.items_idx_codes",
-        "CREATE VIEW hashindex.items_idx_codes AS SELECT mallory.tells(1)",
+        "ALTER TABLE hashindex.set_1_codes RENAME TO away",
+        "DROP TABLE hashindex.set_1_codes",
+        "CREATE VIEW hashindex.set_1_codes AS SELECT mallory.tells(1)",
     ):
         with denied():
             mallory.execute(statement.encode())
@@ -359,8 +359,8 @@ def test_7_pgvector_in_a_schema_of_its_own(server, make_database, as_role, acces
                         f"SELECT * FROM {call}".encode(), {"n": index.name, "q": Vector(rows[3])}
                     ).fetchall()
                 operations.repair(index, full=True)
-                operations.swap(index, "lsh", force=True, queries=3)
-                operations.rollback(index)
+                index.swap(model="lsh", force=True)
+                index.rollback()
                 owner.execute("UPDATE shop.items SET embedding = embedding WHERE id < 9")
             assert ran == []
         owner.execute("DROP OWNED BY mallory CASCADE")

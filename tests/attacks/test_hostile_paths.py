@@ -141,10 +141,10 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
     poisoned.execute("SELECT hashindex.exchange('items_idx', 'next')")
     assert HashIndex.open(poisoned, "items_idx").search(vectors[5], 1)[0].id == 6
     index = HashIndex.open(poisoned, "items_idx")
-    operations.prune(index)
-    assert operations.swap(index, "lsh", queries=3, force=True).model == "lsh:1"
-    operations.rollback(index)
-    operations.prune(index)
+    index.prune()
+    assert index.swap(model="lsh", force=True).model == "lsh:1"
+    index.rollback()
+    index.prune()
     index = HashIndex.open(poisoned, "items_idx")
     assert len(draw(index, 3)) == 3
     operations.check(index, full=True)

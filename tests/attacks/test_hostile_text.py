@@ -12,7 +12,7 @@ from fixtures.functions import TEXTS, functions
 from fixtures.indexes import indexed
 from pg_hashindex.cli import main
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -150,8 +150,8 @@ def attempts(connection, payload):
             "search_like": lambda: index.search_like(payload),
             "within_like": lambda: index.within_like(payload, 3),
             "where": lambda: index.search([1.0] * 8, where=column == "a"),
-            "swap model": lambda: operations.swap(index, payload),
-            "swap access": lambda: operations.swap(index, "lsh", access=payload),  # type: ignore[arg-type]
+            "swap model": lambda: index.swap(model=payload),
+            "swap access": lambda: index.swap(model="lsh", access=payload),  # type: ignore[arg-type]
             "grant": lambda: index.grant(payload),
             "revoke": lambda: index.revoke(payload),
             "load": lambda: store.load(connection, payload),

@@ -190,7 +190,7 @@ BY_INDEX = {
     "summary": lambda i: i.summary(),
     "rebalance": lambda i: i.rebalance(),
     "configure, encode": lambda i: i.configure(access="lists").encode(),
-    "swap": lambda i: operations.swap(i, "other", queries=5, force=True),
+    "swap": lambda i: i.swap(model="other", force=True),
     "repair": lambda i: operations.repair(i, full=True),
     "evaluate": lambda i: evaluate.evaluate(i, queries=5),
     "near_duplicates": lambda i: operations.near_duplicates(i, into="found", max_distance=0.1),

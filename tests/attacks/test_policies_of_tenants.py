@@ -75,8 +75,8 @@ def become(session, tenant):
 
 def tables(session):
     return session.execute(
-        "SELECT format('hashindex.%I', code_table), format('hashindex.%I', landmark_table) "
-        "FROM hashindex.index WHERE name = 'items_idx'"
+        "SELECT format('hashindex.set_%s_codes', id), format('hashindex.set_%s_landmarks', id) "
+        "FROM hashindex.index_set WHERE index_name = 'items_idx' AND state = 'used'"
     ).fetchone()
 
 
@@ -335,17 +335,17 @@ def test_writes_builds_and_swaps(items, app, connection):
     HashIndex.open(connection, "items_idx").rebalance(tenant=1)
     assert (read(app), faults(items)) == ({1}, "")
     index = HashIndex.open(connection, "items_idx")
-    operations.swap(index, "next", queries=3, force=True)
+    index.swap(model="next", force=True)
     index = HashIndex.open(connection, "items_idx")
     assert (read(app), faults(index)) == ({1}, "")
-    operations.prune(index)
+    index.prune()
     index = HashIndex.open(connection, "items_idx")
     operations.repair(index, full=True)
     assert (read(app), faults(index)) == ({1}, "")
     assert_finds(app, {1})
     # A swap passes no grant on where the policies have changed to more than the tenant.
     connection.execute(f"ALTER POLICY own ON items USING ({BY_SETTING} AND id > 0)".encode())
-    operations.swap(HashIndex.open(connection, "items_idx"), "m", queries=3, force=True)
+    HashIndex.open(connection, "items_idx").swap(model="m", force=True)
     with denied():
         app.execute(f"TABLE {tables(connection)[0]}".encode())
     assert_finds(app, {1})
@@ -369,6 +369,6 @@ def test_a_model_with_anchors_still_needs_the_word(items, connection, as_role):
     connection.execute("GRANT SELECT ON items TO app")
     model = SGH(n_bits=8, n_anchors=32).fit(VECTORS).to_model("anchored", metric="l2")
     store.save(connection, model)
-    operations.swap(items, "anchored", queries=3, force=True)
+    items.swap(model="anchored", force=True)
     with pytest.raises(DatabaseStateError, match="as anchors"):
         HashIndex.open(connection, "items_idx").grant("app")

@@ -77,11 +77,11 @@ def test_a_revoked_right_stays_revoked(keeper, connection, as_role, vectors):
             HashIndex.open(keeper, "items_idx").rebalance()
             hold()
     index = HashIndex.open(keeper, "items_idx")
-    operations.swap(index, "other", queries=3, force=True)
+    index.swap(model="other", force=True)
     hold()
-    operations.rollback(index)
+    index.rollback()
     hold()
-    operations.prune(HashIndex.open(keeper, "items_idx"))
+    HashIndex.open(keeper, "items_idx").prune()
     operations.repair(HashIndex.open(keeper, "items_idx"), full=True)
     hold()
 
@@ -189,7 +189,7 @@ def test_a_swap_to_a_model_with_anchors(keeper, connection, as_role, anchored):
     index.grant("told", reveal_codes=True)
     warnings = []
     keeper.add_notice_handler(lambda notice: warnings.append(warning_of(notice)))
-    operations.swap(index, anchored, queries=3, force=True)
+    index.swap(model=anchored, force=True)
     assert "codes will search by exact distance: reader; model" in "".join(filter(None, warnings))
     store.load(told, anchored)
     with pytest.raises(MissingRightsError):

@@ -27,7 +27,7 @@ ACTIONS = {
         "filter => $$category = 'b'$$)",
     },
     "read codes": {
-        "codes": "SELECT * FROM hashindex.items_idx_codes",
+        "codes": "SELECT * FROM hashindex.set_1_codes",
         "within": f"SELECT * FROM hashindex.within_items_idx({QUERY}, 5)",
         "code_of": "SELECT hashindex.code_of('items_idx', '1')",
         "models": "SELECT layers, parameters FROM hashindex.find_model('lsh')",
@@ -54,7 +54,7 @@ ACTIONS = {
         "candidates, k, queries, recall, p50_ms, p95_ms) VALUES "
         "('items_idx', 'lsh:1', 'scan', 1, 1, 1, 1, 1, 1)",
         "forge work": "INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)",
-        "write codes": "UPDATE hashindex.items_idx_codes SET code = ~code",
+        "write codes": "UPDATE hashindex.set_1_codes SET code = ~code",
         "call refresh": "SELECT hashindex.refresh_items_idx('{1}')",
         "catalog": "UPDATE hashindex.index SET key_types = '{int); DROP TABLE items}'",
         "attach to another": "UPDATE hashindex.index SET swap_of = name, swap_state = 'next'",
@@ -77,7 +77,7 @@ ACTIONS = {
         "FROM hashindex._locked_index('items_idx')",
         "grant": "SELECT hashindex.grant_reader('items_idx', 'other_role')",
         "revoke": "SELECT hashindex.revoke_reader('items_idx', 'other_role')",
-        "disable": "ALTER TABLE hashindex.items_idx_codes DISABLE TRIGGER ALL",
+        "disable": "ALTER TABLE hashindex.set_1_codes DISABLE TRIGGER ALL",
     },
 }
 

@@ -24,12 +24,12 @@ def test_no_work_writes_a_row(keeper, connection, mallory):
     mallory.execute(TRAP)
     with telling(keeper) as ran:
         index = indexed(keeper)
-        connection.execute("UPDATE hashindex.items_idx_codes SET code = ~code WHERE id > 290")
-        connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id < 5")
+        connection.execute("UPDATE hashindex.set_1_codes SET code = ~code WHERE id > 290")
+        connection.execute("DELETE FROM hashindex.set_1_codes WHERE id < 5")
         index.encode()
         operations.repair(index, full=True)
         operations.check(index, full=True)
-        operations.swap(index, "lsh", access="lists", force=True)
+        index.swap(model="lsh", access="lists", force=True)
     assert ran == []
 
 

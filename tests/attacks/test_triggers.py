@@ -110,7 +110,7 @@ def test_tenants_touch_only_visible_rows(kept, connection, writer):
     writer.execute("INSERT INTO items VALUES (2, 'a', NULL) ON CONFLICT DO NOTHING")
     # The codes are out of his reach by their own names, too.
     for statement in (
-        "DELETE FROM hashindex.items_idx_codes",
+        "DELETE FROM hashindex.set_1_codes",
         "SELECT hashindex.refresh_items_idx(ARRAY[2]::bigint[])",
     ):
         with denied():

@@ -95,7 +95,7 @@ def test_a_table_that_was_distributed_without_its_triggers(indexed):
         lambda index: operations.repair(index),
         lambda index: index.encode(),
         lambda index: index.within(QUERY, 3),
-        lambda index: operations.swap(index, MODEL, force=True, access="lists"),
+        lambda index: index.swap(model=MODEL, force=True, access="lists"),
     ):
         with pytest.raises(HashIndexError, match="Citus keeps on its nodes"):
             act(HashIndex.open(indexed, MODEL))

@@ -28,8 +28,8 @@ def test_an_index_that_is_well(on, index):
     ("fault", "code", "status", "check"),
     [
         ("UPDATE items SET embedding = NULL", 0, "ok", None),
-        ("DELETE FROM hashindex.items_idx_codes WHERE id = 3", 1, "warning", "rows_without_code"),
-        ("DELETE FROM hashindex.items_idx_codes", 1, "broken", "rows_without_code"),
+        ("DELETE FROM hashindex.set_1_codes WHERE id = 3", 1, "warning", "rows_without_code"),
+        ("DELETE FROM hashindex.set_1_codes", 1, "broken", "rows_without_code"),
         ("ALTER TABLE items RENAME TO goods", 1, "broken", "table"),
     ],
 )

@@ -75,7 +75,7 @@ def things(connection):
 
 def vectors_of(connection):
     rows = connection.execute(
-        "SELECT t.v, c.code::text FROM things t JOIN hashindex.i_codes c USING (id) ORDER BY id"
+        "SELECT t.v, c.code::text FROM things t JOIN hashindex.set_1_codes c USING (id) ORDER BY id"
     ).fetchall()
     return np.stack([vector.to_numpy() for vector, _ in rows]), [code for _, code in rows]
 

@@ -141,7 +141,9 @@ def test_numbers_of_an_index_are_those_of_the_database(
         assert 0 < float(row["p50 ms"]) <= float(row["p95 ms"])
     assert page.key_figures()["i"][0] == f"{float(ours[2]['recall@5']):.3f}"
 
-    codes = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
+    codes = connection.execute(
+        "SELECT 'set_' || id || '_codes' FROM hashindex.index_set"
+    ).fetchone()
     ones = connection.execute(
         f"SELECT avg(get_bit(code, b)) FROM hashindex.{codes[0]}, generate_series(0, 11) b "  # type: ignore[index]
         "GROUP BY b ORDER BY b".encode()
@@ -176,7 +178,7 @@ def test_the_page_opens_with_what_to_do(page_of, connection, items, model):
     status, said = page_of("items", "embedding").verdict()
     assert status == "warning"
     assert "tune it: pg-hashindex tune i --recall 0.95" in said
-    connection.execute("DELETE FROM hashindex.i_codes WHERE id < 20")
+    connection.execute("DELETE FROM hashindex.set_1_codes WHERE id < 20")
     page = page_of("items", "embedding")
     status, said = page.verdict()
     assert status == "warning"

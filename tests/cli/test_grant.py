@@ -8,7 +8,7 @@ from fixtures.roles import denied, make_administrator
 
 pytestmark = pytest.mark.newest
 
-CODES = "SELECT count(*) FROM hashindex.items_idx_codes"
+CODES = "SELECT count(*) FROM hashindex.set_1_codes"
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.training import sampling
 
 pytestmark = pytest.mark.newest
@@ -59,7 +59,7 @@ def test_evaluate_measures_the_settings_of_the_index(on, index):
 def test_errors_offer_the_codes_of_before_first(on, index, lsh_model):
     store.save(index.connection, replace(lsh_model, name="other"))
     store.save(index.connection, replace(lsh_model, name="third"))
-    operations.swap(index, "other")
+    index.swap(model="other")
     said = on("index", "swap", "items_idx", "--model", "lsh", "--force", code=3).stderr
     assert "pg-hashindex index rollback items_idx" in said
     assert "prune" not in said

@@ -23,7 +23,7 @@ from pgvector import HalfVector, Vector
 from pgvector.django import VectorField
 
 from pg_hashindex import HashIndex as Handle
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InUseError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
@@ -157,7 +157,7 @@ def test_migrations_make_swap_and_drop_an_index(shop, connection, vectors, caplo
     check("lsh", 1)
     index = Handle.open(connection, "items_idx")
     assert index.candidates == 90
-    operations.swap(index, "sharper", force=True, queries=5)
+    index.swap(model="sharper", force=True)
     caplog.clear()
     shop.migrate("0001")  # by the codes that were kept
     check("lsh", 1)

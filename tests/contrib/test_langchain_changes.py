@@ -71,7 +71,7 @@ def test_indexes_that_come_and_go(make_store, connection):
 
     assert answers() == 3
     other = make_store(table="other").train_index("two", method="lsh", n_bits=32, force=True)
-    operations.swap(index, f"{other.name}:{other.version}", force=True)
+    index.swap(model=f"{other.name}:{other.version}", force=True)
     assert answers() == 3
     made.add_texts(["after the swap"], ids=["swapped"])
     assert made.similarity_search("after the swap", 1)[0].id == "swapped"
@@ -105,7 +105,7 @@ def test_writers_of_the_same_documents(make_store, connection, monkeypatch):
     assert len(contents) == 1
     stale = connection.execute(
         "SELECT count(*) FROM langchain_documents d "
-        "JOIN hashindex.langchain_documents_idx_codes c ON c.id = d.id "
+        "JOIN hashindex.set_1_codes c ON c.id = d.id "
         "WHERE c.code <> hashindex.encode('langchain_documents_idx', d.embedding)"
     ).fetchone()
     assert stale == (0,)

@@ -12,7 +12,7 @@ from fixtures.migrating import Project, body, declared, indexes
 from pgvector import Vector
 from pgvector.sqlalchemy import VECTOR
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.contrib.sqlalchemy import HashIndex
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
@@ -144,7 +144,7 @@ def test_the_former_codes_serve_after_a_downgrade(project, connection, items, se
     assert body(text, "downgrade") == [
         "op.swap_hash_index('items_idx', model='lsh:2', existing={'model': 'lsh:1'})"
     ]
-    oid = "SELECT to_regclass(format('hashindex.%I', code_table))::oid FROM hashindex.index"
+    oid = "SELECT to_regclass(format('hashindex.set_%s_codes', id))::oid FROM hashindex.index_set"
     made = connection.execute(oid + " WHERE name = 'items_idx'").fetchone()
     project.upgrade()
     assert_fresh(LiveIndex.open(connection, "items_idx"))
@@ -225,7 +225,7 @@ def test_a_table_takes_its_indexes_with_it(project, connection, items, model):
 def test_parts_of_indexes_are_not_dropped(url, tmp_path, connection, items, second):
     """The codes of an index, those of a swap before, and our schema."""
     index = indexed(connection, model="lsh:1")
-    operations.swap(index, "lsh:2", force=True, queries=5)
+    index.swap(model="lsh:2", force=True)
     connection.execute("CREATE INDEX own ON items (category)")
     for options in ({}, {"include_schemas": True}):
         project = Project(tmp_path / f"with{len(options)}", url, **options)

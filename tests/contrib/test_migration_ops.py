@@ -14,7 +14,7 @@ from fixtures.migrating import Project, create_engine, indexes, offline, online
 from fixtures.roles import make_administrator
 from pgvector import Vector
 
-from pg_hashindex import operations, schema, store
+from pg_hashindex import schema, store
 from pg_hashindex.contrib import alembic as migrations
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
 from pg_hashindex.db.connection import connect
@@ -204,7 +204,7 @@ def test_rows_are_found_after_each_migration(url, connection, items, second, vec
 @pytest.mark.newest
 def test_a_swap_that_was_made_before_is_not_made_again(url, connection, items, second):
     online(url, create)
-    operations.swap(opened(connection), "lsh:2", force=True, queries=5)
+    opened(connection).swap(model="lsh:2", force=True)
     storage = opened(connection).storage
     online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:2"))
     assert opened(connection).storage == storage

@@ -71,11 +71,10 @@ def test_write_after_search_and_other_settings(url, connection, items, model):
     online(url, lambda op: op.swap_hash_index("items_idx", access="scan"))
     operations.repair(found)
     left = connection.execute(
-        "SELECT c.relname = i.code_table FROM pg_class c, hashindex.index i "
-        "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' "
-        "AND c.relname ~ '^items_idx'"
+        "SELECT s.state FROM pg_class c, hashindex.index_set s "
+        "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relname = 'set_' || s.id || '_codes'"
     )
-    assert left.fetchall() == [(True,)]
+    assert left.fetchall() == [("used",), ("former",)]
 
 
 def test_codes_of_before_go_with_the_next_swap(url, connection, items, second):

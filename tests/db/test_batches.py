@@ -159,7 +159,7 @@ def test_keys_go_there_and_back(connection, key_type):
     @settings(max_examples=8)
     @given(st.lists(KEYS[key_type], min_size=1, max_size=9))
     def check(keys):
-        connection.execute("TRUNCATE keyed, hashindex.keyed_codes")
+        connection.execute("TRUNCATE keyed, hashindex.set_1_codes")
         rows = 0
         for number, key in enumerate(keys):
             rows += connection.execute(
@@ -243,7 +243,7 @@ def test_needs_no_right_to_make_temporary_tables(connection, items, model):
         "GRANT SELECT, UPDATE ON items TO plain_encoder;"
         "SELECT hashindex.grant_reader('items_idx', 'plain_encoder');"
         "GRANT UPDATE ON hashindex.index TO plain_encoder;"
-        "GRANT ALL ON hashindex.claim, hashindex.items_idx_codes TO plain_encoder"
+        "GRANT ALL ON hashindex.claim, hashindex.set_1_codes TO plain_encoder"
     )
     connection.execute(
         f'REVOKE TEMPORARY ON DATABASE "{connection.info.dbname}" FROM PUBLIC, plain_encoder'

@@ -199,7 +199,7 @@ def roles(server):
 def test_from_one_to_the_other_and_back(
     server, migrated, lsh_model, roles, make_database, tmp_path
 ):
-    reads = f"has_column_privilege('{roles[1]}', 'hashindex.items_idx_codes', 'code', 'SELECT')"
+    reads = f"has_column_privilege('{roles[1]}', 'hashindex.set_1_codes', 'code', 'SELECT')"
     with connect(migrated) as connection:
         make_index(connection, lsh_model)
         connection.execute(f"GRANT SELECT ON items TO {roles[1]}".encode())

@@ -129,7 +129,7 @@ def test_a_database_of_the_release_before(old, make_database, schema_template):
             assert_fresh(index)
         # A swap takes another model.
         store.save(connection, LSH(n_bits=20).fit(ROWS).to_model("longer"))
-        operations.swap(HashIndex.open(connection, "scanned"), "longer", force=True)
+        HashIndex.open(connection, "scanned").swap(model="longer", force=True)
         index = HashIndex.open(connection, "scanned")
         check_searches(connection, index)
         assert_fresh(index)

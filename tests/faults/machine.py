@@ -27,12 +27,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from psycopg import sql
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks.building import LandmarkBuild
+from pg_hashindex.index.landmarks.building import ListBuild
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
 
@@ -148,18 +148,16 @@ class Machine(Writers):
     @rule(access=st.sampled_from([None, "scan", "lists"]), which=st.integers(0, 1))
     def swap(self, access, which):
         self._operate(
-            lambda index: operations.swap(
-                index, self.model_names[which], access=access, force=True, queries=3
-            )
+            lambda index: index.swap(model=self.model_names[which], access=access, force=True)
         )
 
     @rule()
     def rollback(self):
-        self._operate(lambda index: operations.rollback(index))
+        self._operate(lambda index: index.rollback())
 
     @rule()
     def prune(self):
-        self._operate(lambda index: operations.prune(index))
+        self._operate(lambda index: index.prune())
 
     @rule()
     def rebalance(self):
@@ -169,10 +167,10 @@ class Machine(Writers):
 
         self._operate(act)
 
-    @rule(step=st.sampled_from(["_read_rows", "_put_in_order", "_take_over"]))
+    @rule(step=st.sampled_from(["_read_rows", "_put_in_order", "_finished"]))
     def kill_a_rebalance(self, step):
         """Triggers log what is written until a command continues it, or gives it up."""
-        original = getattr(LandmarkBuild, step)
+        original = getattr(ListBuild, step)
 
         def kill(*_):
             raise KilledError
@@ -182,11 +180,11 @@ class Machine(Writers):
                 with contextlib.suppress(KilledError):
                     index.rebalance()
 
-        setattr(LandmarkBuild, step, kill)
+        setattr(ListBuild, step, kill)
         try:
             self._operate(act)
         finally:
-            setattr(LandmarkBuild, step, original)
+            setattr(ListBuild, step, original)
 
     @rule()
     def make_again(self):

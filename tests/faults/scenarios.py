@@ -82,7 +82,7 @@ def swap(model, access=None):
             index = HashIndex.open(connection, "items_idx")
             # Run again after it went through, it would begin a swap to the model that is there.
             if index.model != model:
-                operations.swap(index, model, access=access, force=True, queries=QUERIES)
+                index.swap(model=model, access=access, force=True)
 
     return step
 
@@ -91,7 +91,7 @@ def prune(url):
     with connect(url) as connection:
         # The second run of one that went through.
         with contextlib.suppress(DatabaseStateError):
-            operations.prune(HashIndex.open(connection, "items_idx"))
+            HashIndex.open(connection, "items_idx").prune()
 
 
 def rollback_from(model):
@@ -99,7 +99,7 @@ def rollback_from(model):
         with connect(url) as connection:
             index = HashIndex.open(connection, "items_idx")
             if index.model == model:
-                operations.rollback(index)
+                index.rollback()
 
     return step
 

@@ -109,26 +109,24 @@ def check_codes(index):
 def logged_keys(index):
     """Return the keys that a build of codes beside those in use is still to apply."""
     index = index.metadata
-    if index.swap_of is None:
+    if index.state == "used":
         return set()
-    log = sql.Identifier("hashindex", f"{index.storage}_touched")
-    rows = index.connection.execute(sql.SQL("SELECT * FROM {}").format(log)).fetchall()
+    log = sql.SQL("SELECT * FROM {}").format(index.part("log"))
+    rows = index.connection.execute(log).fetchall()
     return {None if None in row else index.key.read(row) for row in rows}
 
 
 def check_lists(index):
     """With landmarks, each row that has a code is listed under one of them."""
     cursor = RawCursor(index.connection)
-    row = cursor.execute(
-        "SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1", [index.name]
-    ).fetchone()
-    if row is None or row[0] is None:
+    row = index.metadata
+    if row.trained_rows is None:
         return
     missing = cursor.execute(
         sql.SQL(
             "SELECT {code_key} FROM {codes} c "
             "WHERE NOT EXISTS (SELECT FROM {landmarks} l WHERE l.landmark = c.landmark)"
-        ).format(**index.names, codes=index.codes, landmarks=sql.Identifier("hashindex", row[0]))
+        ).format(**row.names, codes=row.codes, landmarks=row.part("landmarks"))
     ).fetchall()
     assert not missing, f"{index.name}: rows that are in no list: {missing[:10]}"
 
@@ -169,9 +167,8 @@ def check_all(url, *, complete):
             count += there
             if complete:
                 assert missing == 0, f"{index.name}: {missing} rows without a code"
-                assert index.building is None
-            if index.swap_of is None:
-                check_lists(index)
+            check_lists(index)
+            if index.metadata.state == "used":
                 check_search(index, OTHERS[:2])
     return count
 

@@ -38,7 +38,7 @@ def swapped(connection, items, model, vectors):
         connection, "items_idx", table="items", column="embedding", model="lsh", access="scan"
     )
     index.encode()
-    operations.swap(index, "other", force=True, queries=5)
+    index.swap(model="other", force=True)
     connection.execute(DOUBLED)
     return index
 
@@ -62,7 +62,7 @@ def test_two_sessions_never_read_one_log(swapped, url, again):
     }[again]
     # The first takes a part of the log, as when there are more keys than it applies at once.
     swapped.connection.execute(
-        "INSERT INTO hashindex.items_idx_touched SELECT 1 FROM generate_series(1, 12000)"
+        "INSERT INTO hashindex.set_2_log SELECT 1 FROM generate_series(1, 12000)"
     )
     with connect(url) as first, psycopg.connect(url, autocommit=True) as second:
         with first.transaction():
@@ -73,7 +73,7 @@ def test_two_sessions_never_read_one_log(swapped, url, again):
         thread.join(60)
         assert not thread.is_alive()
     if again == "catch_up":
-        operations.rollback(swapped)
+        swapped.rollback()
     assert_fresh(swapped)
     assert swapped.model == "lsh"
 
@@ -107,14 +107,14 @@ def test_encode_beside_rollbacks_leaves_right_codes(swapped, url):
     thread.start()
     for _ in range(4):
         try:
-            operations.rollback(swapped)
+            swapped.rollback()
         except HashIndexError as error:
             errors.append(error)
         swapped.connection.execute(DOUBLED)
     thread.join(60)
     assert all(isinstance(error, InUseError) for error in errors)
     assert_fresh(swapped)
-    operations.rollback(swapped)
+    swapped.rollback()
     assert_fresh(swapped)
 
 
@@ -137,7 +137,7 @@ def test_the_range_of_a_lost_process_is_read_again_as_a_whole(listed, url, monke
         if "round" in pass_.task or lost:
             return pass_
         with psycopg.connect(url) as holder, connect(url) as other:
-            holder.execute("SELECT FROM hashindex.items_idx_ranges FOR UPDATE")
+            holder.execute("SELECT FROM hashindex.set_1_ranges FOR UPDATE")
             find = (
                 "SELECT pid FROM pg_stat_activity WHERE application_name = "
                 "'pg-hashindex build of items_idx' AND wait_event_type = 'Lock'"
@@ -166,7 +166,7 @@ def test_the_range_of_a_lost_process_is_read_again_as_a_whole(listed, url, monke
 
 
 def test_a_range_is_written_whole_or_not_at_all(listed, monkeypatch, small_ranges):
-    stored = building.LandmarkBuild._each_block
+    stored = building.ListBuild._each_block
     seen = []
 
     def watched(self, ranges, read, compute, write):
@@ -176,7 +176,7 @@ def test_a_range_is_written_whole_or_not_at_all(listed, monkeypatch, small_range
 
         stored(self, ranges, read, compute, checked)
 
-    monkeypatch.setattr(building.LandmarkBuild, "_each_block", watched)
+    monkeypatch.setattr(building.ListBuild, "_each_block", watched)
     listed.rebalance(jobs=1)
     assert max(seen) > 1
     assert_listed(listed)
@@ -191,18 +191,18 @@ def encode_again(index):
 def swap_again(index):
     vectors = np.random.default_rng(1).normal(size=(500, 8)).astype(np.float32)
     store.save(index.connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
-    operations.swap(index, "other", force=True, queries=5)
+    index.swap(model="other", force=True)
 
 
 @pytest.mark.parametrize("build", [HashIndex.rebalance, encode_again, swap_again])
 def test_rows_that_a_build_has_missed_are_read_again(listed, monkeypatch, build):
-    order = building.LandmarkBuild._put_in_order
+    order = building.ListBuild._put_in_order
 
     def lose(self):
         self._execute("DELETE FROM {staged} WHERE id % 10 = 3")
         order(self)
 
-    monkeypatch.setattr(building.LandmarkBuild, "_put_in_order", lose)
+    monkeypatch.setattr(building.ListBuild, "_put_in_order", lose)
     with pytest.warns(BuildWarning, match="300 rows of .*items.* and were read again"):
         build(listed)
     assert_fresh(listed)
@@ -214,12 +214,12 @@ def test_codes_that_went_before_an_exchange_are_made_again(swapped, monkeypatch)
     balance = encoding.balance
 
     def lose(index, throttle, *given, **more):
-        swapped.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id % 10 = 3")
+        swapped.connection.execute("DELETE FROM hashindex.set_1_codes WHERE id % 10 = 3")
         return balance(index, throttle, *given, **more)
 
     monkeypatch.setattr("pg_hashindex.operations.swaps.balance", lose)
     with pytest.warns(BuildWarning, match="30 rows of .*items.* and were read again"):
-        operations.rollback(swapped)
+        swapped.rollback()
     assert_fresh(swapped)
 
 
@@ -283,10 +283,10 @@ def test_rows_without_a_vector_do_not_count_among_those_without_a_code(swapped, 
 def test_a_full_check_looks_at_the_books_of_former_codes(swapped):
     books = {one.check: one for one in operations.check(swapped, full=True).findings}["books"]
     assert (books.status, books.value) == ("ok", 0)
-    swapped.connection.execute("DELETE FROM hashindex.items_idx_touched WHERE id = 7")
-    swapped.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id IN (7, 8)")
+    swapped.connection.execute("DELETE FROM hashindex.set_2_log WHERE id = 7")
+    swapped.connection.execute("DELETE FROM hashindex.set_1_codes WHERE id IN (7, 8)")
     books = {one.check: one for one in operations.check(swapped, full=True).findings}["books"]
     assert (books.status, books.value) == ("warning", 1)
     assert books.advice == f"pg-hashindex index encode {former(swapped).name}"
-    operations.rollback(swapped)
+    swapped.rollback()
     assert_fresh(swapped)

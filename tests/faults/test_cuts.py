@@ -12,7 +12,6 @@ from fixtures.faults import eventually, name_of, record
 from fixtures.servers import make_folder
 from pg_hashindex.cli import main
 
-from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import ConnectionFailedError
 from pg_hashindex.index.handle import HashIndex
@@ -159,7 +158,7 @@ def test_a_session_that_the_server_ends(fault_server, installed):
         for act in (
             index.encode,
             lambda: index.search(VECTORS[0]),
-            lambda: operations.swap(index, "other"),
+            lambda: index.swap(model="other"),
             index.rebalance,
             index.drop,
             lambda: HashIndex.open(connection, "items_idx"),

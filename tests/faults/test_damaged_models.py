@@ -111,7 +111,7 @@ def test_layers(damaged, what):
                     session.execute(statement.encode(), [[1.0] * 8])
                 assert caught.value.sqlstate not in {None, "XX000"}
                 assert str(caught.value)
-        row = session.execute("SELECT count(*) FROM hashindex.items_idx_codes").fetchone()
+        row = session.execute("SELECT count(*) FROM hashindex.set_1_codes").fetchone()
     assert row == (0,)
     record("damaged models", operations=4, faults=1, rows=0)
 

@@ -122,7 +122,7 @@ def test_a_full_disk_of_the_log(disk_server, installed_there, small_disk):
             while True:
                 encode(url)
                 with psycopg.connect(url, autocommit=True) as session:
-                    session.execute("DELETE FROM hashindex.items_idx_codes; SELECT pg_switch_wal()")
+                    session.execute("DELETE FROM hashindex.set_1_codes; SELECT pg_switch_wal()")
         eventually(lambda: "PANIC" in disk_server.log.read_text())
         # It tries to come up again, and can only where the last segment has room left for that.
         eventually(lambda: not disk_server.is_running or answers(url))

@@ -83,8 +83,7 @@ def build_again(builder):
         "AND attname = 'centre'".encode()
     )
     builder.execute(
-        "INSERT INTO hashindex.items_idx_staged SELECT id, 0, code "
-        f"FROM hashindex.{before}".encode()
+        f"INSERT INTO hashindex.set_1_staged SELECT id, 0, code FROM hashindex.{before}".encode()
     )
     for step in ("_index_landmarks('items_idx')", "_order_build('items_idx')"):
         builder.execute(f"SELECT hashindex.{step}".encode())

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from fixtures.faults import eventually
 from pg_hashindex.cli import main
 
-from pg_hashindex import operations, schema, store
+from pg_hashindex import schema, store
 from pg_hashindex.db import locks
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import BuildWarning, InUseError, InvalidInputError
@@ -268,7 +268,7 @@ def test_a_minute_by_default(url, indexed, monkeypatch, vectors):
         idle.execute(WRITE)
         for act in (
             indexed.drop,
-            lambda: operations.swap(indexed, "other"),
+            lambda: indexed.swap(model="other"),
             lambda: HashIndex.create_lists(
                 indexed.connection, "another", table="items", column="embedding", model="lsh"
             ),

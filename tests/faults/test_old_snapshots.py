@@ -95,7 +95,7 @@ def rebuilt(operator, access):
 
 def swapped(operator, access):
     def act():
-        operations.swap(HashIndex.open(operator, "items_idx"), "other", force=True)
+        HashIndex.open(operator, "items_idx").swap(model="other", force=True)
 
     unless_it_waits(act)
 

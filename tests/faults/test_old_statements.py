@@ -36,7 +36,7 @@ def url(fault_server, installed):
 @pytest.mark.parametrize(
     ("step", "switch"),
     [
-        (configure("lists"), (building.LandmarkBuild, "_finish")),
+        (configure("lists"), (building.ListBuild, "_finish")),
         (swap("other"), (swapping, "_exchange")),
         (swap("other", "lists"), (swapping, "_exchange")),
     ],

@@ -3,21 +3,21 @@
 import pytest
 from fixtures.checks import assert_fresh
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.catalog import swap_row
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks.building import LandmarkBuild
+from pg_hashindex.index.landmarks.building import ListBuild
 from pg_hashindex.operations import swaps
 
 pytestmark = [pytest.mark.newest, pytest.mark.slow]
 
 STEPS = {
     "after the beginning": (swaps, "encode"),
-    "before rows are read": (LandmarkBuild, "_read_rows"),
-    "before codes are put in order": (LandmarkBuild, "_put_in_order"),
-    "before keys are applied": (LandmarkBuild, "_take_over"),
+    "before rows are read": (ListBuild, "_read_rows"),
+    "before codes are put in order": (ListBuild, "_put_in_order"),
+    "before keys are applied": (ListBuild, "_finished"),
     "before the comparison": (swaps, "_compare"),
     "before the exchange": (swaps, "_exchange"),
 }
@@ -69,18 +69,18 @@ def test_writes_at_a_step_of_a_swap(index, url, monkeypatch, step, written):
         return original(*arguments, **options)
 
     monkeypatch.setattr(owner, name, write_first)
-    operations.swap(index, "other", force=True, queries=3)
+    index.swap(model="other", force=True)
     assert done == [step]
     assert_right(index)
 
 
 @pytest.mark.parametrize("written", WRITES)
 def test_writes_before_a_rollback_and_a_prune(index, url, written):
-    operations.swap(index, "other", force=True, queries=3)
+    index.swap(model="other", force=True)
     write(url, written)
-    operations.rollback(index)
+    index.rollback()
     assert_right(index)
-    operations.prune(index)
+    index.prune()
     assert_right(index)
 
 

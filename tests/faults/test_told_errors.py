@@ -52,7 +52,7 @@ def test_remedies_do_not_depend_on_the_language_of_the_server(
         ("42703", "Spalte b.embedding existiert nicht"),
         ("42703", "Spalte »embedding« von Relation »items« existiert nicht"),
         ("42P01", "Relation »public.items« existiert nicht"),
-        ("42P01", "Relation »hashindex.items_idx_codes« existiert nicht"),
+        ("42P01", "Relation »hashindex.set_1_codes« existiert nicht"),
         ("42883", "Funktion hashindex.search_items_idx(vector, integer) existiert nicht"),
     ],
 )

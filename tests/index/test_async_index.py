@@ -12,7 +12,7 @@ from fixtures.indexes import indexed
 from fixtures.known import OTHERS
 from psycopg.rows import dict_row
 
-from pg_hashindex import AsyncHashIndex, operations, store
+from pg_hashindex import AsyncHashIndex, store
 from pg_hashindex.db import connection as connections
 from pg_hashindex.errors import (
     ConnectionFailedError,
@@ -208,7 +208,7 @@ async def test_a_swap_is_followed(made, url, vectors, connection):
         assert await outcomes(index, questions) == await outcomes(made, questions)
         # Twice as many bits: 20 of them are a radius now, and were none.
         store.save(connection, LSH(n_bits=24, random_state=5).fit(vectors).to_model("longer"))
-        operations.swap(made, "longer", force=True, queries=20)
+        made.swap(model="longer", force=True)
         questions.append(("within", (vectors[5], 20), {}))
         now = HashIndex.open(connection, "items_idx")
         expected = await outcomes(now, questions)

@@ -129,7 +129,7 @@ def test_beside_live_writers(unencoded, url):
         "FROM generate_series(1, 5000) n"
     )
     # The rows as they are before an index exists.
-    unencoded.connection.execute("TRUNCATE hashindex.items_idx_codes")
+    unencoded.connection.execute("TRUNCATE hashindex.set_1_codes")
     stop = threading.Event()
     written = [0, 0, 0]
     errors = []

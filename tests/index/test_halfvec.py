@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from fixtures.halves import add, assert_coded, by_hand, codes_of, make_index, nearest
 from pgvector import HalfVector, Vector
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.quality import queries
 from pg_hashindex.quality.evaluate import evaluate
@@ -91,13 +91,13 @@ def test_queries_of_any_kind(connection, halves, whole_rows):
 def test_another_model_takes_over(connection, halves, whole_rows):
     index = make_index(connection)
     store.save(connection, by_hand("other", 2, 24))
-    swapped = operations.swap(index, "other", queries=20)
+    swapped = index.swap(model="other")
     assert swapped.before.recall > 0
     now = index.open(connection, "idx")
     assert (now.model, now.n_bits) == ("other", 24)
     query = Vector(whole_rows[9])
     assert now.search(query, 5, candidates=300) == nearest(connection, "l2", query, 5)
-    operations.rollback(index)
+    index.rollback()
     assert_coded(index.open(connection, "idx"))
 
 

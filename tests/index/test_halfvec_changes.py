@@ -74,7 +74,7 @@ def test_checks_and_repairs(connection, halves, whole_rows):
     )
     index = index.open(connection, "idx")
     assert troubles(index) == {}
-    connection.execute("UPDATE hashindex.idx_codes SET code = ~code WHERE id IN (4, 5)")
+    connection.execute("UPDATE hashindex.set_1_codes SET code = ~code WHERE id IN (4, 5)")
     assert troubles(index) == {"wrong_codes": "broken"}
     done = operations.repair(index, full=True).done
     assert done == ("removed 2 codes that were not those of their rows", "encoded 2 rows")
@@ -158,7 +158,7 @@ def test_a_dimension_that_changes_under_an_index(connection, halves, url, change
     rows = sample_table(connection, halves, "embedding").X
     model = store.save(connection, LSH(n_bits=12, random_state=3).fit(rows).to_model("new"))
     with pytest.raises(DatabaseStateError, match=f"vectors of {dimension} .* had 8"):
-        operations.swap(index, "new")
+        index.swap(model="new")
     # The advice given everywhere.
     index.drop()
     index = make_index(connection, model=model.name)

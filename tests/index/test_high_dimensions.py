@@ -103,7 +103,7 @@ def test_vectors_come_into_their_rows_by_updates(connection):
     store.save(connection, train(X, "m", "lsh", n_bits=16, metric="cosine", force=True))
     HashIndex.create_lists(connection, "wide_idx", table="wide", column="v", model="m").encode()
     connection.execute("ALTER TABLE wide ALTER COLUMN v SET STORAGE MAIN")
-    codes = "SELECT id, xmin::text FROM hashindex.wide_idx_codes ORDER BY id"
+    codes = "SELECT id, xmin::text FROM hashindex.set_1_codes ORDER BY id"
     before = connection.execute(codes).fetchall()
 
     def heap():

@@ -8,7 +8,7 @@ import pytest
 from pgvector import Vector
 from psycopg.types.json import Jsonb
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -155,9 +155,9 @@ def test_a_swap_keeps_chosen_candidates_alone(many):
     index = create(many, access="scan", model=measured(many, "a", {}))
     index.encode()
     other = measured(many, "b", {"recall": {"candidates": 31, "among": 20_000}})
-    operations.swap(index, other, force=True, queries=5)
+    index.swap(model=other, force=True)
     assert index.candidates == 31
     index.configure(candidates=40)
-    operations.prune(index)
-    operations.swap(index, "lsh", force=True, queries=5)
+    index.prune()
+    index.swap(model="lsh", force=True)
     assert index.candidates == 40

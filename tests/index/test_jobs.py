@@ -52,7 +52,7 @@ def after_first_write(monkeypatch):
     """Have something done when the build itself has written its first range."""
 
     def interrupt(act):
-        write, written = building.LandmarkBuild._write, []
+        write, written = building.ListBuild._write, []
 
         def watched(self, *given):
             write(self, *given)
@@ -60,7 +60,7 @@ def after_first_write(monkeypatch):
                 act()
             written.append(given)
 
-        monkeypatch.setattr(building.LandmarkBuild, "_write", watched)
+        monkeypatch.setattr(building.ListBuild, "_write", watched)
 
     return interrupt
 
@@ -116,12 +116,12 @@ def test_an_interrupted_build_ends_all_processes_and_is_continued(listed, starte
 
     before = result(listed)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(building.LandmarkBuild, "_write", interrupt)
+        patch.setattr(building.ListBuild, "_write", interrupt)
         listed.rebalance(jobs=2)
     assert started[0].process.poll() is not None
     assert result(listed) == before
     (left,) = listed.connection.execute(
-        "SELECT count(*) FROM hashindex.items_idx_ranges WHERE NOT written"
+        "SELECT count(*) FROM hashindex.set_1_ranges WHERE NOT written"
     ).fetchone()
     assert left
     started.clear()
@@ -140,7 +140,7 @@ def test_processes_end_with_a_build_that_was_killed_or_stopped(listed, url, numb
         "def wait(self, message, *arrays):\n"
         "    isinstance(message, dict) and send(self, message, *arrays)\n"
         "workers._Worker.send = wait; reading._MOST_PAGES = 1\n"
-        "building.LandmarkBuild._add_rows = lambda *given: (print(flush=True), time.sleep(60))\n"
+        "building.ListBuild._add_rows = lambda *given: (print(flush=True), time.sleep(60))\n"
         "HashIndex.open(connect(sys.argv[1]), 'items_idx').rebalance(jobs=3)"
     )
     with subprocess.Popen(

@@ -50,7 +50,7 @@ def between_blocks(monkeypatch):
 
     def do(number, work):
         one_page_a_block(monkeypatch)
-        write, written = building.LandmarkBuild._write, []
+        write, written = building.ListBuild._write, []
 
         def watched(self, rows, place):
             write(self, rows, place)
@@ -58,7 +58,7 @@ def between_blocks(monkeypatch):
             if len(written) == number:
                 work()
 
-        monkeypatch.setattr(building.LandmarkBuild, "_write", watched)
+        monkeypatch.setattr(building.ListBuild, "_write", watched)
 
     return do
 
@@ -165,12 +165,12 @@ def test_a_run_that_was_cut_off_goes_on(connection, begun, between_blocks, monke
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("step", ["_index_landmarks", "_put_in_order", "_take_over"])
+@pytest.mark.parametrize("step", ["_index_landmarks", "_put_in_order", "_finished"])
 def test_no_row_is_read_again_after_the_last_one(connection, begun, step, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(building.LandmarkBuild, step, interrupted)
+    monkeypatch.setattr(building.ListBuild, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         begun.encode()
     connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 9")
@@ -245,7 +245,7 @@ def test_a_crash_begins_the_build_again(connection, begun, between_blocks, monke
         begun.encode()
     monkeypatch.undo()
     connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 50")
-    connection.execute("TRUNCATE hashindex.items_idx_staged, hashindex.items_idx_touched")
+    connection.execute("TRUNCATE hashindex.set_1_staged, hashindex.set_2_log")
     begun.encode()
     assert_listed(begun)
 
@@ -421,7 +421,7 @@ def test_a_path_that_was_given_up_is_not_gone_on_with(
 )
 def test_a_table_that_changes_while_training_reads_it(begun, monkeypatch, url, writes, rows):
     one_page_a_block(monkeypatch)
-    drawn, done = building.LandmarkBuild._drawn, []
+    drawn, done = building.ListBuild._drawn, []
 
     def changed(self, share, seed):
         for block in drawn(self, share, seed):
@@ -430,7 +430,7 @@ def test_a_table_that_changes_while_training_reads_it(begun, monkeypatch, url, w
                 done.append(share)
                 run(url, *writes)
 
-    monkeypatch.setattr(building.LandmarkBuild, "_drawn", changed)
+    monkeypatch.setattr(building.ListBuild, "_drawn", changed)
     begun.encode()
     assert HashIndex.open(begun.connection, "items_idx").access == "lists"
     assert_listed(begun)

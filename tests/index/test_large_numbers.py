@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from fixtures.indexes import create_index, indexed
 from pg_hashindex.cli import main
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.errors import RowsLeftOutWarning
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -93,7 +93,7 @@ def test_a_swap_from_directions_to_lengths(connection, access):
     index = indexed(connection, model="directions", metric="cosine", access=access)
     assert coded(connection, index) == all_but()
     with pytest.warns(RowsLeftOutWarning, match=LEFT_OUT):
-        operations.swap(index, "lengths", force=True, queries=20)
+        index.swap(model="lengths", force=True)
     assert coded(connection, index) == all_but(5, 200)
 
 

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from fixtures.indexes import create_index
 from pgvector.sqlalchemy import VECTOR
 
-from pg_hashindex import operations
 from pg_hashindex.contrib.alembic import ConfigureHashIndexOp, CreateHashIndexOp
 from pg_hashindex.contrib.alembic.comparing import existing_indexes
 from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
@@ -73,7 +72,7 @@ def test_a_new_option_is_taken_everywhere(with_note, url):
         assert "What it is for." in CliRunner().invoke(commands, [command, "--help"]).output
 
     index.encode()
-    operations.swap(index, "lsh", force=True)
+    index.swap(model="lsh", force=True)
     assert index.options["note"] == "c"
 
     table = sa.Table("items", sa.MetaData(), sa.Column("embedding", VECTOR(8)))
@@ -146,6 +145,4 @@ def test_python_refuses_options_by_name(connection, items, model, change, option
         if change == "create":
             create_index(connection, **options)
         index = create_index(connection)
-        index.configure(**options) if change == "configure" else operations.swap(
-            index, "lsh", **options
-        )
+        index.configure(**options) if change == "configure" else index.swap(model="lsh", **options)

@@ -144,7 +144,7 @@ def test_a_table_that_is_not_plain_any_more(connection, docs, vectors, how, acce
         lambda: index.within(vectors[0], 3),
         lambda: index.encode(),
         lambda: operations.repair(index),
-        lambda: operations.swap(index, "lsh", force=True, access=other),
+        lambda: index.swap(model="lsh", force=True, access=other),
     ):
         with pytest.raises(HashIndexError, match=said):
             act()

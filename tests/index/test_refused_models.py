@@ -39,7 +39,7 @@ def test_swap(index, known_model, vectors):
     store.save(index.connection, known_model)
     before = index.search(vectors[0], 5)
     with pytest.raises(InvalidInputError, match="model encode known:1 --table public.items"):
-        operations.swap(index, "known", force=True)
+        index.swap(model="known", force=True)
     assert [one.name for one in list_indexes(index.connection)] == ["items_idx"]
     assert index.search(vectors[0], 5) == before
 

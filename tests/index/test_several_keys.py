@@ -187,7 +187,7 @@ def test_plans_that_are_kept_look_keys_up(posts):
     posts.add_notice_handler(lambda notice: plans.append(notice.message_detail or ""))
     posts.execute("INSERT INTO posts VALUES (1, 1, 'a', %s)", [vector(1)])
     posts.execute("VACUUM ANALYZE posts")
-    posts.execute("VACUUM ANALYZE hashindex.posts_idx_codes")
+    posts.execute("VACUUM ANALYZE hashindex.set_1_codes")
     posts.execute("DISCARD PLANS; SET debug_print_plan = on; SET client_min_messages = log")
     posts.execute("UPDATE posts SET embedding = %s", [vector(2)])
     posts.execute("RESET debug_print_plan")
@@ -247,7 +247,7 @@ def test_landmarks_and_writes_while_they_are_built(posts):
     posts.execute("SELECT hashindex._begin_build('posts_idx')")
     posts.execute("UPDATE posts SET embedding = %s, id = id + 500 WHERE id < 10", [vector(9)])
     posts.execute("DELETE FROM posts WHERE id BETWEEN 20 AND 30")
-    touched = posts.execute("SELECT id_1, id_2 FROM hashindex.posts_idx_touched").fetchall()
+    touched = posts.execute("SELECT id_1, id_2 FROM hashindex.set_2_log").fetchall()
     assert {(1, 501), (2, 3), (3, 25)} <= set(touched)
     posts.execute("TRUNCATE posts")
     (emptied,) = posts.execute("SELECT hashindex._catch_up('posts_idx')").fetchone()
@@ -260,8 +260,8 @@ def test_a_swap_keeps_the_type_of_the_key(index):
     connection = index.connection
     before = objects(connection)
     assert "type posts_idx_key" in before
-    operations.swap(index, "lsh", force=True, queries=5)
-    operations.prune(index)
+    index.swap(model="lsh", force=True)
+    index.prune()
     types = {name for name in objects(connection) if re.fullmatch("type posts_.*_key", name)}
     assert types == {"type posts_idx_key"}
     swapped = HashIndex.open(connection, "posts_idx")

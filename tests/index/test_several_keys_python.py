@@ -200,12 +200,12 @@ def test_rebind_gets_the_new_names(index, vectors):
 def test_its_model_is_swapped(index, vectors):
     connection = index.connection
     store.save(connection, LSH(n_bits=16, random_state=4).fit(vectors).to_model("other"))
-    operations.swap(index, "other", force=True)
+    index.swap(model="other", force=True)
     for _ in range(2):
         assert_fresh(index)
         assert ids(index.search(vectors[5], candidates=300)) == exact(vectors, vectors[5])
-        operations.rollback(index)
-    operations.prune(index)
+        index.rollback()
+    index.prune()
     index.drop()
     left = "SELECT count(*) FROM pg_type WHERE typname LIKE 'key\\_things\\_idx%'"
     assert connection.execute(left.encode()).fetchone() == (0,)

@@ -52,8 +52,8 @@ def test_writes_of_every_kind(index):
 def test_update_of_another_column_leaves_codes_alone(index):
     """Codes that are wrong on purpose must survive: nothing was encoded again."""
     connection = index.connection
-    connection.execute("UPDATE hashindex.items_idx_codes SET code = ~code")
-    codes = "SELECT id, code FROM hashindex.items_idx_codes ORDER BY id"
+    connection.execute("UPDATE hashindex.set_1_codes SET code = ~code")
+    codes = "SELECT id, code FROM hashindex.set_1_codes ORDER BY id"
     before = connection.execute(codes).fetchall()
     connection.execute("UPDATE items SET category = 'z'")
     assert connection.execute(codes).fetchall() == before

@@ -126,7 +126,8 @@ def of(tenant):
 def assert_whole(index):
     """Every row with a vector has a code in a list of its tenant, or in none if it has none."""
     codes, landmarks = index.connection.execute(
-        "SELECT code_table, landmark_table FROM hashindex.index WHERE name = 'things_idx'"
+        "SELECT format('set_%s_codes', id), format('set_%s_landmarks', id) FROM hashindex.index_set "
+        "WHERE index_name = 'things_idx' AND state = 'used'"
     ).fetchone()
     ((wrong, missing),) = index.connection.execute(
         f"SELECT count(*) FILTER (WHERE c.id IS NOT NULL AND (c.tenant IS DISTINCT FROM b.tenant "
@@ -179,14 +180,15 @@ def test_a_tenant_that_is_longer_than_a_b_tree_holds(make, connection, access, s
     check(HashIndex.open(connection, "things_idx"), codes)
     store.save(connection, trained("m", 2))
     with pytest.warns(RowsLeftOutWarning, match="tenant is longer"):
-        operations.swap(index, "m", force=True, queries=5)
+        index.swap(model="m", force=True)
     check(HashIndex.open(connection, "things_idx"), codes)
 
 
 def test_landmarks_are_of_large_tenants_and_codes_lie_tenant_by_tenant(index):
     assert index.access == "lists"
     codes, landmarks = index.connection.execute(
-        "SELECT code_table, landmark_table FROM hashindex.index WHERE name = 'things_idx'"
+        "SELECT format('set_%s_codes', id), format('set_%s_landmarks', id) FROM hashindex.index_set "
+        "WHERE index_name = 'things_idx' AND state = 'used'"
     ).fetchone()
     counted = index.connection.execute(
         f'SELECT l.tenant, count(*), min(n.rows) FROM hashindex."{landmarks}" l JOIN '
@@ -265,8 +267,8 @@ def test_an_equality_within_a_tenant(index):
 def test_the_b_tree_of_the_lists_holds_the_tenants(index):
     """It leads to the codes of a small tenant, which are in no list."""
     row = index.connection.execute(
-        "SELECT pg_get_indexdef(x.indexrelid) FROM pg_index x JOIN hashindex.index i "
-        "ON x.indrelid = format('hashindex.%I', i.code_table)::regclass WHERE NOT x.indisprimary"
+        "SELECT pg_get_indexdef(x.indexrelid) FROM pg_index x JOIN hashindex.index_set s "
+        "ON x.indrelid = format('hashindex.set_%s_codes', s.id)::regclass WHERE NOT x.indisprimary"
     ).fetchone()
     assert row[0].endswith("(landmark, tenant)")
 
@@ -489,7 +491,7 @@ def test_statements_of_sqlalchemy_take_the_typed_route(make, url):
 
 def test_a_swap_keeps_the_tenants(index):
     store.save(index.connection, trained("other", 2))
-    operations.swap(index, "other")
+    index.swap(model="other")
     now = HashIndex.open(index.connection, "things_idx")
     assert (now.model, now.tenant_column, now.access) == ("other", "tenant", "lists")
     assert_whole(now)

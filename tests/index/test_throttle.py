@@ -62,7 +62,7 @@ def test_batches_are_never_larger_than_asked_for(bare, other, clock):
     bare.encode(batch_rows=120, rows_per_second=1e9)
     assert written == [120, 240]
     clock.sleeps.clear()
-    bare.connection.execute("DELETE FROM hashindex.items_idx_codes")
+    bare.connection.execute("DELETE FROM hashindex.set_1_codes")
     bare.encode(batch_rows=60, rows_per_second=400)
     # 60 rows take 0.15 s; only the page after the last full one is empty.
     assert clock.sleeps == pytest.approx([0.15] * 5)

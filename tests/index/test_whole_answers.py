@@ -9,7 +9,6 @@ from fixtures.faults import eventually
 from fixtures.indexes import create_index
 from pgvector import Vector
 
-from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.db.work import Work
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
@@ -83,7 +82,7 @@ def test_a_table_that_is_still_empty(connection, items, model):
 
 
 def test_a_swap_takes_over_what_is_encoded(index, model):
-    operations.swap(index, "lsh", force=True, access="lists")
+    index.swap(model="lsh", force=True, access="lists")
     index = HashIndex.open(index.connection, index.name)
     assert index.access == "lists"
     assert index.encoded
@@ -92,7 +91,7 @@ def test_a_swap_takes_over_what_is_encoded(index, model):
 def test_codes_that_are_missing(index, connection, vectors):
     """As after a restore with triggers off."""
     connection.execute("SET session_replication_role = replica")
-    connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 5")
+    connection.execute("DELETE FROM hashindex.set_1_codes WHERE id > 5")
     connection.execute("RESET session_replication_role")
     assert_exact(connection, vectors[0])
 

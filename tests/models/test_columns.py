@@ -346,7 +346,9 @@ def test_tables_that_are_refused(connection, coded):
 
 def test_what_an_index_reads_is_refused(connection, index):
     refused(connection, InvalidInputError, "is read by index items_idx", into="embedding")
-    (codes,) = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
+    (codes,) = connection.execute(
+        "SELECT 'set_' || id || '_codes' FROM hashindex.index_set"
+    ).fetchone()
     connection.execute(f"ALTER TABLE hashindex.{codes} ADD v vector(8)")
     message = "is a table of pg_hashindex; use a table of your own"
     refused(connection, InvalidInputError, message, table=f"hashindex.{codes}", column="v")

@@ -219,8 +219,8 @@ def test_it_follows_a_swap_and_a_repair(changing):
     with connect(primary_url) as primary, connect(url) as reader:
         followed = HashIndex.open(reader, "scanned")
         beside = HashIndex.open(reader, "By-Lists")
-        operations.swap(HashIndex.open(primary, "scanned"), "more bits", force=True)
-        operations.swap(HashIndex.open(primary, "By-Lists"), "more bits", access="scan", force=True)
+        HashIndex.open(primary, "scanned").swap(model="more bits", force=True)
+        HashIndex.open(primary, "By-Lists").swap(model="more bits", access="scan", force=True)
         catch_up(primary_url, url)
         for index in (followed, beside):
             assert index.search(ROWS[49], 1)[0].id == 50

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.newest
 
 
 def take_codes(index, where):
-    index.connection.execute(f"DELETE FROM hashindex.items_idx_codes WHERE {where}".encode())
+    index.connection.execute(f"DELETE FROM hashindex.set_1_codes WHERE {where}".encode())
 
 
 def test_rows_without_code(index):
@@ -196,9 +196,9 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
     assert troubles(index) == {}
     assert "that were drawn" in findings(index)["rows_without_code"].detail
     connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
-    connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id % 20 = 7")
+    connection.execute("DELETE FROM hashindex.set_1_codes WHERE id % 20 = 7")
     connection.execute(
-        "INSERT INTO hashindex.items_idx_codes (id, code) "
+        "INSERT INTO hashindex.set_1_codes (id, code) "
         "SELECT -n, n::bit(24) FROM generate_series(1, 900) n"
     )
     connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
@@ -217,14 +217,14 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
     connection.execute(
         "ALTER TABLE items DISABLE TRIGGER USER; "
         "UPDATE items SET embedding = NULL WHERE id > 9000; "
-        "DELETE FROM hashindex.items_idx_codes WHERE id < 0 OR id > 9000 OR id % 2 = 0; "
+        "DELETE FROM hashindex.set_1_codes WHERE id < 0 OR id > 9000 OR id % 2 = 0; "
         "ALTER TABLE items ENABLE TRIGGER USER"
     )
     vacuum(connection)
     found = findings(index)["rows_without_code"]
     (missing,) = connection.execute(
         "SELECT count(*) FROM items i WHERE embedding IS NOT NULL "
-        "AND NOT EXISTS (SELECT FROM hashindex.items_idx_codes c WHERE c.id = i.id)"
+        "AND NOT EXISTS (SELECT FROM hashindex.set_1_codes c WHERE c.id = i.id)"
     ).fetchone()
     assert (found.status, found.value) == ("broken", pytest.approx(missing, rel=0.2))
     assert found.detail.startswith(f"about {found.value:.0f} of ")

@@ -83,24 +83,24 @@ def test_another_table_of_that_name(connection, items, model):
 
 def test_codes_that_were_dropped(connection, index):
     with connection.transaction(force_rollback=True):
-        connection.execute("ALTER TABLE hashindex.items_idx_codes DROP code")
-        assert "code table hashindex.items_idx_codes was changed" in findings(index)["table"].detail
-    connection.execute("DROP TABLE hashindex.items_idx_codes")
-    assert findings(index)["table"].detail == "code table hashindex.items_idx_codes is gone"
+        connection.execute("ALTER TABLE hashindex.set_1_codes DROP code")
+        assert "code table hashindex.set_1_codes was changed" in findings(index)["table"].detail
+    connection.execute("DROP TABLE hashindex.set_1_codes")
+    assert findings(index)["table"].detail == "code table hashindex.set_1_codes is gone"
     assert troubles(index) == {"table": "broken"}
 
 
 def test_codes_of_another_width(connection, index):
     connection.execute(
-        "ALTER TABLE hashindex.items_idx_codes ALTER code TYPE bit(5) USING code::bit(5)"
+        "ALTER TABLE hashindex.set_1_codes ALTER code TYPE bit(5) USING code::bit(5)"
     )
-    assert "code table hashindex.items_idx_codes was changed" in findings(index)["table"].detail
+    assert "code table hashindex.set_1_codes was changed" in findings(index)["table"].detail
 
 
 def test_codes_without_a_primary_key(connection, items, model):
     index = create_index(connection)
-    connection.execute("ALTER TABLE hashindex.items_idx_codes DROP CONSTRAINT items_idx_codes_pkey")
-    assert "code table hashindex.items_idx_codes was changed" in findings(index)["table"].detail
+    connection.execute("ALTER TABLE hashindex.set_1_codes DROP CONSTRAINT items_idx_codes_pkey")
+    assert "code table hashindex.set_1_codes was changed" in findings(index)["table"].detail
 
 
 def test_triggers(connection, index):
@@ -233,15 +233,15 @@ def test_a_swap_that_was_left(connection, other, index, vectors):
 def test_bloat(connection, items, model):
     index = indexed(connection)
     connection.execute(
-        "INSERT INTO hashindex.items_idx_codes (id, code) "
+        "INSERT INTO hashindex.set_1_codes (id, code) "
         "SELECT -n, 0::bit(12) FROM generate_series(1, 250000) n"
     )
-    connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id < 0")
+    connection.execute("DELETE FROM hashindex.set_1_codes WHERE id < 0")
     found = findings(index)["bloat"]
     assert found.status == "warning"
-    assert found.detail.startswith("hashindex.items_idx_codes takes ")
-    assert (found.advice or "").startswith("VACUUM hashindex.items_idx_codes")
-    connection.execute("VACUUM hashindex.items_idx_codes")
+    assert found.detail.startswith("hashindex.set_1_codes takes ")
+    assert (found.advice or "").startswith("VACUUM hashindex.set_1_codes")
+    connection.execute("VACUUM hashindex.set_1_codes")
     assert findings(index)["bloat"].status == "ok"
 
 
@@ -272,7 +272,7 @@ def test_rows_that_the_caller_does_not_see(connection, as_role, index):
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; "
         "CREATE POLICY own ON items USING (category = 'a')"
     )
-    connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id IN (1, 2, 4)")
+    connection.execute("DELETE FROM hashindex.set_1_codes WHERE id IN (1, 2, 4)")
     found = findings(HashIndex.open(tenant, "items_idx"))
     # Rows 1, 4, 7, ... are of category a.
     assert found["rows_without_code"].value == 2

@@ -7,7 +7,7 @@ from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile
 from fixtures.indexes import indexed
 from pgvector import Vector
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.hashers import LSH
 from pg_hashindex.training import train
 
@@ -49,7 +49,7 @@ def test_few_rows(connection, lsh_model):
 
 def test_after_a_swap_and_a_rollback(connection, vectors, index):
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
-    operations.swap(index, "other", force=True)
+    index.swap(model="other", force=True)
     found = findings(index)
     assert {f.status for f in found.values()} == {"ok"}
     assert "codes of model lsh:1" in found["swap"].detail
@@ -57,8 +57,8 @@ def test_after_a_swap_and_a_rollback(connection, vectors, index):
     assert "index prune items_idx" in found["swap"].advice
     # A handle from before the swap sees the index after it.
     assert len(index.open(connection, "items_idx").loaded_model.encode(vectors)[0]) == 3
-    operations.rollback(index)
-    operations.prune(index.open(connection, "items_idx"))
+    index.rollback()
+    index.open(connection, "items_idx").prune()
     assert_quiet(index)
 
 

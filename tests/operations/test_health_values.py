@@ -17,7 +17,7 @@ pytestmark = pytest.mark.newest
 
 def bits_of(index):
     """The codes that are stored, as 0 and 1."""
-    rows = index.connection.execute("SELECT code::text FROM hashindex.items_idx_codes").fetchall()
+    rows = index.connection.execute("SELECT code::text FROM hashindex.set_1_codes").fetchall()
     return np.array([[float(bit) for bit in row[0]] for row in rows])
 
 

@@ -17,7 +17,7 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.errors import InUseError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks.building import LandmarkBuild
+from pg_hashindex.index.landmarks.building import ListBuild
 
 pytestmark = [pytest.mark.newest, pytest.mark.parametrize("listed_template", ["l2"], indirect=True)]
 
@@ -38,7 +38,7 @@ def _kill_at(step, act, monkeypatch):
         raise KilledError
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(LandmarkBuild, step, kill)
+        patch.setattr(ListBuild, step, kill)
         act()
 
 
@@ -46,7 +46,7 @@ def logs_writes(index):
     """Return whether triggers log the keys of an update."""
     connection = index.connection
     connection.execute("UPDATE items SET category = category WHERE id <= 10")
-    row = connection.execute("SELECT to_regclass('hashindex.items_idx_touched')").fetchone()
+    row = connection.execute("SELECT to_regclass('hashindex.set_2_log')").fetchone()
     return row != (None,)
 
 
@@ -104,7 +104,7 @@ def test_a_rebalance_continues_it(left):
     assert_ended(left)
 
 
-@pytest.mark.parametrize("step", ["_read_rows", "_put_in_order", "_take_over"])
+@pytest.mark.parametrize("step", ["_read_rows", "_put_in_order", "_finished"])
 @pytest.mark.parametrize("undo", [False, True])
 def test_a_repair_ends_it(listed, monkeypatch, step, undo):
     """It finishes the build, or gives it up."""
@@ -140,9 +140,9 @@ def test_configure_ends_it(left, url, options):
 
 
 def test_a_swap_ends_it(left):
-    operations.swap(left, "lsh:1", access="scan", force=True, queries=3)
+    left.swap(model="lsh:1", access="scan", force=True)
     assert quiet(left)
-    operations.prune(left)
+    left.prune()
     assert not logs_writes(left)
 
 

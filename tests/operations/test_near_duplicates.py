@@ -202,7 +202,9 @@ def test_pairs_after_the_lists_of_a_tenant_were_built_again(of_tenants, connecti
 
 
 def test_pairs_with_a_row_that_is_in_no_list_yet(of_tenants, connection):
-    (codes,) = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
+    (codes,) = connection.execute(
+        "SELECT 'set_' || id || '_codes' FROM hashindex.index_set"
+    ).fetchone()
     connection.execute(f'UPDATE hashindex."{codes}" SET landmark = NULL WHERE id % 3 = 0'.encode())
     operations.near_duplicates(of_tenants, "twins", max_distance=3, radius=16, lists=1000)
     assert pairs(connection).keys() == within_tenants(connection, 3)

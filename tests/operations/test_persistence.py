@@ -45,7 +45,7 @@ def test_codes_follow_their_table(searched):
 
 
 def test_codes_that_are_kept_after_a_swap_follow_too(connection, index, model):
-    operations.swap(index, "lsh")
+    index.swap(model="lsh")
     connection.execute("ALTER TABLE items SET UNLOGGED")
     assert findings(index)["table"].status == "warning"
     assert len(operations.repair(index).done) == 3

@@ -148,7 +148,7 @@ def test_codes_that_are_not_those_of_their_rows(index):
     """A sample finds codes that became wrong unseen, and --full repairs them."""
     connection = index.connection
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
-    connection.execute("UPDATE hashindex.items_idx_codes SET code = ~code WHERE id % 3 = 0")
+    connection.execute("UPDATE hashindex.set_1_codes SET code = ~code WHERE id % 3 = 0")
     connection.execute("ALTER TABLE items ENABLE TRIGGER ALL")
     found = operations.repair(index)
     assert found.done == ()
@@ -165,7 +165,7 @@ def test_codes_that_are_not_those_of_their_rows(index):
 def test_rows_without_codes_and_codes_without_rows(connection, items, model):
     index = create_index(connection, "i")
     connection.execute(
-        "INSERT INTO hashindex.i_codes (id, code) VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
+        "INSERT INTO hashindex.set_1_codes (id, code) VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
     )
     assert operations.repair(index).done == (
         "removed 2 codes of rows that are gone or have no vector",
@@ -177,7 +177,7 @@ def test_rows_without_codes_and_codes_without_rows(connection, items, model):
 def test_a_missing_code_table(index):
     connection = index.connection
     before = index.search(QUERY, 20)
-    connection.execute("DROP TABLE hashindex.items_idx_codes")
+    connection.execute("DROP TABLE hashindex.set_1_codes")
     # Until then, searches are exact without a table of codes.
     assert index.search(QUERY, 5) == before[:5]
     assert operations.repair(index).done == ("recreated the codes", "encoded 300 rows")
@@ -234,13 +234,13 @@ def test_leftovers_of_runs(index):
     connection = index.connection
     before = relations(connection)
     connection.execute(
-        "CREATE INDEX by_length ON hashindex.items_idx_codes (length(code));"
+        "CREATE INDEX by_length ON hashindex.set_1_codes (length(code));"
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'hashindex.by_length'::regclass;"
-        "CREATE TABLE hashindex.items_idx_staged (id int);"
-        "SELECT hashindex._adopt(i, 'hashindex.items_idx_staged', 'codes') FROM hashindex.index i"
+        "CREATE TABLE hashindex.set_1_staged (id int);"
+        "SELECT hashindex._adopt(i, 'hashindex.set_1_staged', 'codes') FROM hashindex.index i"
     )
     assert operations.repair(index).done == (
-        "dropped table hashindex.items_idx_staged, which a run had left",
+        "dropped table hashindex.set_1_staged, which a run had left",
         "dropped index hashindex.by_length, which a run had left",
     )
     assert relations(connection) == before
@@ -294,7 +294,7 @@ def test_a_swap_that_would_lower_recall_is_left(index):
 
 def test_the_codes_of_before_are_brought_into_order_too(index, other):
     connection = index.connection
-    operations.swap(index, "other", force=True)
+    index.swap(model="other", force=True)
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
     connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
     done = operations.repair(reopened(index)).done

@@ -276,7 +276,7 @@ def test_an_index_whose_table_or_column_is_gone_can_be_dropped(index, vectors, d
     connection = index.connection
     if swapped:
         store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
-        operations.swap(index, "other", force=True)
+        index.swap(model="other", force=True)
     if "shop" in drop:
         connection.execute("CREATE SCHEMA shop; ALTER TABLE items SET SCHEMA shop")
     connection.execute(drop.encode())
@@ -364,7 +364,7 @@ def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
 def test_both_models_of_a_swap_follow(index, vectors):
     connection = index.connection
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
-    operations.swap(index, "other", force=True)
+    index.swap(model="other", force=True)
     statements, names = RENAMES["everything"]
     for statement in statements:
         connection.execute(statement.encode())
@@ -375,7 +375,7 @@ def test_both_models_of_a_swap_follow(index, vectors):
         write(found)
         assert_fresh(found)
         connection.execute("DELETE FROM shop.things WHERE number = 1001")
-    operations.rollback(reopened(index))
+    reopened(index).rollback()
     now = reopened(index)
     assert now.model == "lsh"
     assert_fresh(now)

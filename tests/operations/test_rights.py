@@ -27,8 +27,8 @@ def test_a_reader_searches_and_writes_nothing(connection, as_role, items, model)
         assert reader.execute(search).fetchone() == (10,)
     assert len(HashIndex.open(reader, "items_idx").search([1.0] * 8)) == 10
     for write in (
-        "DELETE FROM hashindex.items_idx_codes",
-        "UPDATE hashindex.items_idx_codes SET code = ~code",
+        "DELETE FROM hashindex.set_1_codes",
+        "UPDATE hashindex.set_1_codes SET code = ~code",
         "DELETE FROM hashindex.index",
         "DELETE FROM hashindex.model",
         "DELETE FROM items",
@@ -113,11 +113,11 @@ def test_rights_granted_later(connection, as_role, items, model):
     for search in SEARCHES:
         assert late.execute(search).fetchone() == (10,)
     with denied():
-        late.execute("TABLE hashindex.items_idx_codes")
+        late.execute("TABLE hashindex.set_1_codes")
     index.grant("late")
     for search in SEARCHES:
         assert late.execute(search).fetchone() == (10,)
-    late.execute("TABLE hashindex.items_idx_codes")
+    late.execute("TABLE hashindex.set_1_codes")
     assert_fresh(index)
 
 
@@ -191,7 +191,7 @@ def test_a_role_with_an_odd_name(connection, items, model):
     connection.execute(f"CREATE ROLE {quoted}; GRANT ALL ON items TO {quoted}".encode())
     indexed(connection)
     granted = connection.execute(
-        "SELECT array_agg(has_table_privilege(%s, 'hashindex.items_idx_codes', r)) "
+        "SELECT array_agg(has_table_privilege(%s, 'hashindex.set_1_codes', r)) "
         "FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r",
         [role],
     ).fetchone()

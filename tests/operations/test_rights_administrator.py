@@ -66,10 +66,10 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
             index.rebalance()
     assert_fresh(index)
     store.save(administrator, other_model(vectors))
-    assert operations.swap(index, "lsh2", queries=5, force=True).model == "lsh2:1"
+    assert index.swap(model="lsh2", force=True).model == "lsh2:1"
     assert reader.execute(TYPED).fetchone() == (10,)
-    operations.rollback(index)
-    operations.prune(index)
+    index.rollback()
+    index.prune()
     index = HashIndex.open(administrator, "items_idx")
     evaluate(index, queries=3, save=True)
     operations.repair(index)
@@ -89,8 +89,8 @@ def test_members_work_for_him(administrator, connection, as_role, vectors):
         HashIndex.open(session, "items_idx").configure(access=access).encode()  # type: ignore[arg-type]
         assert owners(connection) == {"keeper"}
     HashIndex.open(cat, "items_idx").rebalance()
-    operations.swap(HashIndex.open(ann, "items_idx"), "lsh2", queries=5, force=True)
-    operations.rollback(HashIndex.open(bob, "items_idx"))
+    HashIndex.open(ann, "items_idx").swap(model="lsh2", force=True)
+    HashIndex.open(bob, "items_idx").rollback()
     assert owners(connection) == {"keeper"}
     assert_fresh(HashIndex.open(ann, "items_idx"))
     # A superuser would run what is his.

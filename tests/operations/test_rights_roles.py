@@ -47,7 +47,7 @@ def test_a_reader_of_two_columns(notes, connection, as_role):
     }
     landmarks = {"hashindex.notes_idx_landmarks"} if notes.access == "lists" else set()
     # The model is read by a view, which looks at the rights on the codes.
-    assert granted == {(what, "SELECT") for what in {"hashindex.notes_idx_codes"} | landmarks}
+    assert granted == {(what, "SELECT") for what in {"hashindex.set_1_codes"} | landmarks}
     HashIndex.open(connection, "notes_idx").revoke("reader")
     assert rights(connection, "reader") == before | {("notes.kind", "SELECT")}
     assert_sees(reader, ("few",), names=["typed", "by name", "where_equals", "filter"])
@@ -75,7 +75,7 @@ def test_what_is_refused(one, connection, as_role):
         one.grant("stranger")
     assert rights(connection, "stranger") == before
     one.grant("stranger", reveal_codes=True)
-    assert ("hashindex.items_idx_codes", "SELECT") in rights(connection, "stranger")
+    assert ("hashindex.set_1_codes", "SELECT") in rights(connection, "stranger")
 
 
 def test_rights_to_grant(one, connection, as_role):
@@ -99,7 +99,7 @@ def test_rights_of_a_writer_are_not_taken(one, connection, as_role):
     assert one.waiting() == 0
     assert writer.execute(TYPED).fetchone() == (10,)
     with denied():
-        writer.execute("TABLE hashindex.items_idx_codes")
+        writer.execute("TABLE hashindex.set_1_codes")
 
 
 def test_shared_objects_stay_with_the_other_index(one, connection, as_role):
@@ -110,7 +110,7 @@ def test_shared_objects_stay_with_the_other_index(one, connection, as_role):
     one.grant("reader")
     second.grant("reader")
     second.revoke("reader")
-    reader.execute("TABLE hashindex.items_idx_codes")
+    reader.execute("TABLE hashindex.set_1_codes")
     assert len(reader.execute("SELECT layers FROM hashindex.readable_model").fetchall()) == 1
     # The table is his to read, and so are exact answers.
     second_search = "SELECT id, distance FROM hashindex.search_second('[1,2,3,4,5,6,7,8]')"
@@ -127,10 +127,10 @@ def test_everybody_may_read(one, connection, as_role):
     anybody = as_role("anybody")
     connection.execute("GRANT SELECT ON items TO PUBLIC")
     one.grant("public")
-    anybody.execute("TABLE hashindex.items_idx_codes")
+    anybody.execute("TABLE hashindex.set_1_codes")
     one.revoke("public")
     with denied():
-        anybody.execute("TABLE hashindex.items_idx_codes")
+        anybody.execute("TABLE hashindex.set_1_codes")
     # Everyone's rights for exact answers stay.
     assert anybody.execute(TYPED).fetchone() == (10,)
 

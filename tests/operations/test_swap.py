@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import psycopg
 import pytest
-from fixtures.checks import assert_fresh
+from fixtures.checks import assert_fresh, former, other_sets
 from fixtures.faults import eventually
 from pgvector import Vector
 
@@ -16,19 +16,17 @@ from pg_hashindex.db.locks import claim, retry_while_locked
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import (
     DatabaseStateError,
-    DuplicateNameError,
     InUseError,
     InvalidInputError,
     LowerRecallError,
     UnknownModelError,
 )
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import swap_row
+from pg_hashindex.index.catalog import read_sets
 from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.index.landmarks.building import ListBuild
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.swaps import resume, undo
-from pg_hashindex.quality.queries import draw
 
 
 @pytest.fixture
@@ -54,18 +52,6 @@ def in_table(connection, items, model):
     )
     index.encode()
     return index
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"k": 0}, "k is 0"), ({"queries": 0}, "queries is 0"), ({"labels": "typo"}, "column 'typo'")],
-)
-def test_a_comparison_that_cannot_be_is_refused_before_rows_are_encoded(
-    in_table, other, options, said
-):
-    with pytest.raises(InvalidInputError, match=said):
-        operations.swap(in_table, "other", **options)
-    assert in_table.row.swap_state is None
 
 
 def reopened(index):
@@ -101,22 +87,24 @@ def objects(connection):
 
 
 def test_a_swap_gives_the_index_the_codes_of_the_other_model(index, other, vectors):
-    done = operations.swap(index, "other", force=True)
-    assert (done.model_before, done.model) == ("lsh:1", "other:1")
-    assert done.before is not None
-    assert done.after is not None
+    done = index.swap(model="other", force=True)
+    assert done.set == "codes of other:1 in lists without landmarks"
+    assert done.in_use
+    assert done.former_recall is not None
+    assert done.recall is not None
     now = reopened(index)
     assert (now.model, now.n_bits) == ("other", 20)
-    assert (now.storage, now.swap_of) == ("items_idx~2", None)
     assert_fresh(now)
-    previous = HashIndex.open(index.connection, "items_idx~2")
-    assert (previous.model, previous.storage) == ("lsh", "items_idx")
-    assert (previous.swap_of, previous.swap_state) == ("items_idx", "previous")
+    previous = former(index)
+    assert (previous.model, previous.state) == ("lsh", "former")
     assert_fresh(previous)
     query = vectors[17] + np.float32(0.1)
     expected = brute_force(vectors, query, 10)
-    for searched in (index, now, previous):
+    for searched in (index, now):
         assert [hit.id for hit in searched.search(query, 10, candidates=300)] == expected
+    own = f"SELECT id FROM {previous.search_function}(%s, 10, 300)".encode()
+    rows = index.connection.execute(own, [Vector(query)]).fetchall()
+    assert [key for (key,) in rows] == expected
     # A radius is one of the new codes, also for who opened the index before.
     assert [hit.id for hit in index.within_like(5, 20)] == [
         hit.id for hit in now.within_like(5, 20)
@@ -126,76 +114,51 @@ def test_a_swap_gives_the_index_the_codes_of_the_other_model(index, other, vecto
     assert len(now.within(query, 6)) == np.count_nonzero(far <= 6) > 0
 
 
-@pytest.mark.newest
-def test_the_recall_that_is_compared_is_that_of_the_searches(index, other, vectors):
-    index.configure(candidates=15)
-    done = operations.swap(index, "other", force=True, queries=40, k=5, random_state=4)
-    assert done.before is not None
-    assert done.after is not None
-    assert (done.before.queries, done.before.k, done.before.candidates) == (40, 5, 15)
-    now = reopened(index)
-    assert now.candidates == 15
-    rows = [int(query.row_id or 0) - 1 for query in draw(now, 40, 4)]
-    for point, of in (
-        (done.before, HashIndex.open(index.connection, "items_idx~2")),
-        (done.after, now),
-    ):
-        found = 0
-        for row in rows:
-            true = [key for key in brute_force(vectors, vectors[row], 6) if key != row + 1][:5]
-            hits = of.search_like(row + 1, 5, candidates=15)
-            found += len(set(true) & {hit.id for hit in hits})
-        assert point.recall == pytest.approx(found / 200)
-
-
 def test_rollback_returns_to_codes_that_are_fresh(index, other, vectors):
-    operations.swap(index, "other", force=True)
+    index.swap(model="other", force=True)
     index.connection.execute("DELETE FROM items WHERE id % 7 = 0")
     index.connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id % 5 = 0")
     index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(vectors[3])])
-    assert operations.rollback(index) == "lsh:1"
+    assert index.rollback() == "codes of lsh:1 in lists without landmarks"
     back = reopened(index)
-    assert (back.model, back.storage) == ("lsh", "items_idx")
+    assert back.model == "lsh"
     assert_fresh(back)
-    assert_fresh(HashIndex.open(index.connection, "items_idx~2"))
+    assert_fresh(former(index))
     # And forth again.
-    assert operations.rollback(index) == "other:1"
-    assert (reopened(index).model, reopened(index).storage) == ("other", "items_idx~2")
+    index.rollback()
+    assert reopened(index).model == "other"
     assert_fresh(reopened(index))
 
 
 def test_prune_leaves_what_the_index_consists_of_and_nothing_else(index, other):
-    with pytest.raises(DatabaseStateError, match="'items_idx' has no former codes to prune"):
-        operations.prune(index)
-    with pytest.raises(DatabaseStateError, match="has no former codes of another model"):
-        operations.rollback(index)
+    assert index.prune() == 0
+    with pytest.raises(DatabaseStateError, match="has no former set"):
+        index.rollback()
     before = objects(index.connection)
-    operations.swap(index, "other", force=True)
-    with pytest.raises(InUseError, match="lsh:1.* index rollback items_idx"):
-        operations.swap(index, "lsh", force=True)
-    with pytest.raises(InUseError, match="other:1 .* index prune items_idx"):
-        operations.swap(index, "other", force=True)
-    assert operations.prune(index) == "lsh:1"
-    after = objects(index.connection)
-    assert {
-        # The name of a trigger function needs no quotes.
-        (kind, re.sub(r"items_idx(~2|\$2\$\w+)", "items_idx", name).replace('"', ""))
-        for kind, name in after
-    } == {(kind, name.replace('"', "")) for kind, name in before}
-    # The names of the first codes are free again.
-    operations.swap(index, "lsh", force=True)
-    operations.prune(index)
-    assert reopened(index).storage == "items_idx~3"
+    index.swap(model="other", force=True)
+    with pytest.raises(InUseError, match="lsh:1.* index prune items_idx"):
+        index.swap(model="lsh", force=True)
+    assert index.prune() == 1
+    assert {numbered(one) for one in objects(index.connection)} == {numbered(one) for one in before}
+    index.swap(model="lsh", force=True)
+    index.prune()
     assert_fresh(reopened(index))
     reopened(index).drop()
     left = objects(index.connection)
-    assert not [name for _, name in left if "items_idx" in name]
+    assert not [name for _, name in left if "items_idx" in name or "set_" in name]
+
+
+def numbered(one):
+    """Return an object without the number of its set, and keys, which are named by it."""
+    kind, name = one
+    return kind, re.sub(r"(set|refresh)_[0-9]+", r"\1_N", name)
 
 
 def test_dropping_an_index_in_a_swap_leaves_nothing(index, other):
     begin(index.connection)
     index.drop()
-    assert not [name for _, name in objects(index.connection) if "items_idx" in name]
+    left = objects(index.connection)
+    assert not [name for _, name in left if "items_idx" in name or "set_" in name]
     assert list_indexes(index.connection) == []
 
 
@@ -203,57 +166,54 @@ def test_dropping_an_index_in_a_swap_leaves_nothing(index, other):
 def test_previous_codes_catch_up_after_a_truncate(index, other, vectors):
     """The log has the mark of the TRUNCATE, and the keys of the rows that came after it."""
     connection = index.connection
-    operations.swap(index, "other", force=True)
-    previous = HashIndex.open(connection, "items_idx~2")
+    index.swap(model="other", force=True)
+    previous = former(index)
     connection.execute("TRUNCATE items")
-    assert previous.summary().codes == 300
     connection.execute("INSERT INTO items VALUES (1, 'a', %s)", [Vector(vectors[3])])
     connection.execute("UPDATE items SET category = 'b'")
     assert logged(connection) == [(None,), (1,)]
     reopened(index).encode()
     assert_fresh(previous)
     assert logged(connection) == []
-    operations.rollback(index)
+    index.rollback()
     assert_fresh(reopened(index))
 
 
 def logged(connection):
-    return connection.execute("SELECT id FROM hashindex.items_idx_touched").fetchall()
+    return connection.execute("SELECT id FROM hashindex.set_1_log").fetchall()
 
 
 @pytest.mark.newest
 def test_a_long_log_of_previous_codes_is_found_by_the_check(index, other):
     connection = index.connection
-    operations.swap(index, "other", force=True)
+    index.swap(model="other", force=True)
     statement = (
         "SELECT status, value, detail, advice FROM hashindex.health('items_idx') "
-        "WHERE check_name = 'swap'"
+        "WHERE check_name = 'other_set'"
     )
     connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id <= 7")
     found = connection.execute(statement).fetchone()
     assert found[:2] == ("ok", 7)
-    connection.execute(
-        "INSERT INTO hashindex.items_idx_touched SELECT 1 FROM generate_series(1, 10000)"
-    )
+    connection.execute("INSERT INTO hashindex.set_1_log SELECT 1 FROM generate_series(1, 10000)")
     found = connection.execute(statement).fetchone()
     assert found[:2] == ("warning", 10_007)
     assert "10007 written keys behind" in found[2]
-    assert found[3].startswith("catch up: pg-hashindex index encode items_idx; or return to them")
+    assert found[3].startswith("catch up: pg-hashindex index encode items_idx; or return to it")
     reopened(index).encode()
     assert connection.execute(statement).fetchone()[:2] == ("ok", 0)
-    assert_fresh(HashIndex.open(connection, "items_idx~2"))
+    assert_fresh(former(index))
 
 
 @pytest.mark.newest
 def test_an_old_snapshot_does_not_exchange_codes(index, other):
     """It may not see the keys that were logged last."""
-    operations.swap(index, "other", force=True)
+    index.swap(model="other", force=True)
     with (
         pytest.raises(psycopg.errors.ActiveSqlTransaction, match="after the last written keys"),
         index.connection.transaction(),
     ):
         index.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        index.connection.execute("SELECT hashindex.exchange('items_idx', 'previous')")
+        index.connection.execute("SELECT hashindex.rollback_index('items_idx')")
     assert reopened(index).model == "other"
 
 
@@ -269,16 +229,17 @@ def test_the_memory_of_a_writer_does_not_grow_with_swaps_of_others(url, index, o
 
         used = []
         for number in range(20):
-            operations.swap(reopened(index), ("other", "lsh")[number % 2], force=True, queries=1)
+            reopened(index).swap(model=("other", "lsh")[number % 2], force=True)
             memory()
-            operations.prune(index)
+            index.prune()
             used.append(memory())
         assert used[-1] < used[4] + 300_000, used
 
 
 def begin(connection, model="other", access=None):
     row = connection.execute(
-        "SELECT hashindex.begin_swap('items_idx', %s, access => %s)", [model, access]
+        "SELECT (s).id FROM hashindex._begin_swap('items_idx', %s, %s, NULL, NULL, NULL, false)",
+        [model, access],
     ).fetchone()
     assert row is not None
     return row[0]
@@ -291,90 +252,95 @@ def test_the_access_path_comes_along(connection, items, model, other, access):
         connection, "items_idx", table=items, column="embedding", model="lsh", access=access
     )
     index.encode()
-    operations.swap(index, "other", force=True)
+    index.swap(model="other", force=True)
     now = reopened(index)
-    assert (now.access, now.building, now.model) == (access, None, "other")
+    assert (now.access, now.model) == (access, "other")
     assert_fresh(now)
     query = np.full(8, 0.3, np.float32)
     truth = connection.execute(
         "SELECT id FROM items ORDER BY embedding <-> %s, id LIMIT 10", [Vector(query)]
     ).fetchall()
     assert [(hit.id,) for hit in now.search(query, 10, candidates=300)] == truth
-    operations.rollback(index)
+    index.rollback()
     assert reopened(index).access == access
     assert [(hit.id,) for hit in index.search(query, 10, candidates=300)] == truth
-    operations.prune(index)
+    index.prune()
     assert [(hit.id,) for hit in index.search(query, 10, candidates=300)] == truth
 
 
 @pytest.mark.newest
 def test_another_access_path_may_be_asked_for(index, other):
-    operations.swap(index, "other", access="lists", force=True)
+    index.swap(model="other", access="lists", force=True)
     assert reopened(index).access == "lists"
-    operations.prune(index)
-    operations.swap(index, "other", force=True)
-    operations.prune(index)
-    operations.swap(index, "other", access="scan", force=True)
+    index.prune()
+    index.swap(model="other", force=True)
+    index.prune()
+    index.swap(model="other", access="scan", force=True)
     assert reopened(index).access == "scan"
 
 
 def test_a_model_of_less_recall_is_refused(index, poor, vectors):
     index.configure(candidates=40)
-    with pytest.raises(LowerRecallError, match="recall@10 falls .* model lsh:1"):
-        operations.swap(index, "poor", tolerance=0.05)
+    with pytest.raises(LowerRecallError, match="recall falls .* index 'items_idx' keeps its set"):
+        index.swap(model="poor", tolerance=0.05)
     assert reopened(index).model == "lsh"
-    ready = swap_row(index, ["next"])
-    assert ready is not None
-    assert ready.name == "items_idx~2"
+    (ready,) = read_sets(index.connection, "items_idx", "ready")
     # Existing codes are used, and not made again.
     index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(vectors[3])])
-    done = operations.swap(index, "poor", force=True)
-    assert done.after is not None
-    assert done.before is not None
-    assert done.after.recall < done.before.recall - 0.05
-    assert reopened(index).model == "poor"
+    done = index.swap(model="poor", force=True)
+    assert done.recall < done.former_recall - 0.05
+    assert (reopened(index).model, reopened(index).set_id) == ("poor", ready.set_id)
     assert_fresh(reopened(index))
 
 
 def test_undo_gives_a_swap_up(index, other, poor):
-    assert undo(index) is None
     before = objects(index.connection)
     begin(index.connection)
     with pytest.raises(InUseError, match="other:1 .* repair items_idx --undo"):
-        operations.swap(index, "poor")
-    assert undo(index) == "other:1"
+        index.swap(model="poor")
+    done = operations.repair(index, undo=True).done
+    assert done == (
+        "gave up a set that was not in use: codes of other:1 in lists without landmarks",
+    )
     assert objects(index.connection) == before
 
 
-def test_a_swap_that_was_cut_off_goes_on(index, other, vectors):
-    assert resume(index) is None
-    name = begin(index.connection)
-    coming = HashIndex.open(index.connection, name)
-    assert coming.swap_state == "next"
-    # Some rows are encoded; then the run ended.
+@pytest.mark.parametrize("continues", ["swap", "encode", "repair"])
+def test_a_swap_that_was_cut_off_goes_on(index, poor, other, monkeypatch, continues):
+    class KilledError(BaseException):
+        pass
+
+    def kill(*_):
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ListBuild, "_put_in_order", kill)
+        with pytest.raises(KilledError):
+            index.swap(model="other", tolerance=1)
+    # Some rows are written meanwhile.
     index.connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 40")
-    assert coming.summary().codes == 0
-    index.connection.execute("SELECT hashindex._catch_up(%s)", [name])
-    assert coming.summary().codes == 39
-    done = resume(index)
-    assert done is not None
-    assert done.model == "other:1"
-    assert_fresh(reopened(index))
-    assert_fresh(HashIndex.open(index.connection, name))
+    (coming,) = read_sets(index.connection, "items_idx", "building")
+    match continues:
+        case "swap":
+            index.swap(model="other", tolerance=1)
+        case "encode":
+            index.encode()
+        case _:
+            operations.repair(index)
+    now = reopened(index)
+    assert (now.model, now.set_id) == ("other", coming.set_id)
+    assert_fresh(now)
+    assert_fresh(former(index))
 
 
-def test_of_fewer_than_two_rows_nothing_is_compared(connection, model, other, vectors):
+def test_of_an_empty_table_nothing_is_compared(connection, model, other, vectors):
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
     index = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     )
-    done = operations.swap(index, "other")
-    assert (done.before, done.after) == (None, None)
+    done = index.swap(model="other")
+    assert (done.former_recall, done.recall) == (None, None)
     connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
-    assert_fresh(reopened(index))
-    operations.prune(index)
-    done = operations.swap(index, "lsh")
-    assert (done.before, done.after) == (None, None)
     assert_fresh(reopened(index))
 
 
@@ -383,12 +349,13 @@ def test_an_empty_table_has_no_landmarks(connection, model, other, vectors):
     index = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     )
-    operations.swap(index, "other", access="lists")
+    index.swap(model="other", access="lists")
+    index.prune()
     now = reopened(index)
-    assert (now.model, now.access, now.building) == ("other", "scan", "lists")
+    assert (now.model, now.access, now.trained_rows) == ("other", "lists", None)
     connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
-    now.encode()
-    assert reopened(index).access == "lists"
+    now.rebalance()
+    assert reopened(index).trained_rows == 1
     assert [hit.id for hit in index.search(vectors[0])] == [1]
 
 
@@ -396,34 +363,21 @@ def test_an_empty_table_has_no_landmarks(connection, model, other, vectors):
 def test_bad_swaps(index, other, connection):
     before = objects(connection)
     with pytest.raises(UnknownModelError, match='model "nothing" does not exist'):
-        operations.swap(index, "nothing")
+        index.swap(model="nothing")
     with pytest.raises(InvalidInputError, match="tolerance is 1.5; it must be 0 to 1"):
-        operations.swap(index, "other", tolerance=1.5)
+        index.swap(model="other", tolerance=1.5)
     with pytest.raises(InvalidInputError, match="'none'.*use one of: hnsw, ivfflat, lists, scan"):
-        operations.swap(index, "other", access="none")  # type: ignore[arg-type]
+        index.swap(model="other", access="none")  # type: ignore[arg-type]
     wide = LSH(n_bits=8, random_state=0).fit(np.eye(9, dtype=np.float32)).to_model("wide")
     store.save(connection, wide)
     with pytest.raises(InvalidInputError, match="8 dimensions, .* 9"):
-        operations.swap(index, "wide")
+        index.swap(model="wide")
     with connection.transaction(), pytest.raises(InvalidInputError, match="outside a transaction"):
-        operations.swap(index, "other")
+        index.swap(model="other")
     assert objects(connection) == before
-    begin(connection)
-    with pytest.raises(
-        InUseError, match='"items_idx~2" is a part of the swap of index "items_idx"'
-    ):
-        operations.swap(HashIndex.open(connection, "items_idx~2"), "other")
-    exchange = "SELECT hashindex.exchange('items_idx', 'next')"
-    with pytest.raises(DatabaseStateError, match='index "items_idx~2" is not encoded'):
-        connection_call(connection, exchange)
-    HashIndex.open(connection, "items_idx~2").encode()
-    connection.execute("UPDATE hashindex.index SET building = 'lists' WHERE swap_of <> ''")
-    with pytest.raises(DatabaseStateError, match="its access path lists is not built"):
-        connection_call(connection, exchange)
-    with pytest.raises(DuplicateNameError, match="exists already"):
-        HashIndex.create_lists(
-            connection, "items_idx~2", table="items", column="embedding", model="lsh"
-        )
+    coming = begin(connection)
+    with pytest.raises(DatabaseStateError, match="has no such set that is ready"):
+        connection_call(connection, f"SELECT hashindex._exchange_set('items_idx', {coming})")
 
 
 def connection_call(connection, statement):
@@ -431,31 +385,13 @@ def connection_call(connection, statement):
         connection.execute(statement.encode())
 
 
-def test_a_long_name_leaves_room_for_that_of_the_swap(connection, items, model, other):
-    name = "n" * 40
-    index = HashIndex.create_lists(
-        connection, name, table=items, column="embedding", model="lsh", access="lists"
-    )
-    index.encode()
-    operations.swap(index, "other", force=True)
-    now = reopened(index)
-    assert (now.model, now.access) == ("other", "lists")
-    assert len(now.storage.encode()) <= 40
-    assert_fresh(now)
-    operations.prune(index)
-    with pytest.raises(DuplicateNameError, match="codes of another index"):
-        HashIndex.create_lists(
-            connection, now.storage, table=items, column="embedding", model="lsh"
-        )
-
-
 @pytest.mark.newest
 def test_a_row_of_before_a_swap_says_that_its_codes_were_replaced(in_table, other):
     row = in_table.row
-    operations.swap(in_table, "other", force=True)
-    operations.prune(in_table)
+    in_table.swap(model="other", force=True)
+    in_table.prune()
     with pytest.raises(InvalidInputError, match="or a swap or build replaced it meanwhile: run it"):
-        row.summary()
+        row.waiting()
     statement = f"SELECT FROM hashindex.{row.code_table}".encode()
     with (
         pytest.raises(DatabaseStateError, match="was swapped, dropped .* meanwhile: run it again"),
@@ -468,20 +404,8 @@ def test_a_second_swapper_is_sent_away(url, index, other):
     with connect(url) as second:
         claim(second, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
-            operations.swap(index, "other")
-    assert swap_row(index, ["next"]) is None
-
-
-@pytest.mark.newest
-@pytest.mark.parametrize("work", ["encode:items_idx", "access:items_idx", "encode:items_idx~2"])
-def test_unfinished_swaps_are_not_exchanged(url, index, other, work):
-    operations.swap(index, "other", force=True)
-    with connect(url) as second:
-        claim(second, *work.split(":"))
-        with pytest.raises(psycopg.errors.LockNotAvailable, match="being encoded or built"):
-            index.connection.execute("SELECT hashindex.exchange('items_idx', 'previous')")
-    operations.rollback(index)
-    assert reopened(index).model == "lsh"
+            index.swap(model="other")
+    assert other_sets(index) == []
 
 
 def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors):
@@ -491,7 +415,7 @@ def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors)
     def swap():
         try:
             with connect(url) as own:
-                operations.swap(HashIndex.open(own, "items_idx"), "other", force=True)
+                HashIndex.open(own, "items_idx").swap(model="other", force=True)
         except BaseException as error:
             failures.append(error)
 
@@ -504,7 +428,7 @@ def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors)
         for number in range(20):
             second.execute("UPDATE items SET category = 'y' WHERE id = %s", [number + 2])
             threading.Event().wait(0.05)
-        assert swap_row(in_table) is None
+        assert [row.state for row in other_sets(in_table)] == ["building"]
         writer.commit()
         # One that only reads, and goes on doing so, keeps nothing from being swapped.
         writer.execute("SELECT * FROM hashindex.search_items_idx(%s)", [str(vectors[0].tolist())])
@@ -518,12 +442,12 @@ def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors)
 @pytest.mark.newest
 def test_a_drop_that_waits_for_a_rollback(url, in_table, other):
     """The drop would take the codes that the index has now; it begins again."""
-    operations.swap(in_table, "other", force=True)
+    in_table.swap(model="other", force=True)
     failures = []
 
     def drop(session):
         try:
-            session.execute("SELECT hashindex.drop_index('items_idx~2')")
+            session.execute("SELECT hashindex.prune_index('items_idx')")
         except psycopg.Error as error:
             failures.append(error)
 
@@ -532,7 +456,7 @@ def test_a_drop_that_waits_for_a_rollback(url, in_table, other):
         waiting = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
         pid = [dropping.info.backend_pid]
         with in_table.connection.transaction():
-            in_table.connection.execute("SELECT hashindex.exchange('items_idx', 'previous')")
+            in_table.connection.execute("SELECT hashindex.rollback_index('items_idx')")
             thread.start()
             eventually(lambda: in_table.connection.execute(waiting, pid).rowcount > 0)
         thread.join(30)
@@ -560,14 +484,13 @@ def test_snapshots_from_before_are_answered(url, in_table, other, vectors):
     with psycopg.connect(url) as old, psycopg.connect(url) as between:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM items")
-        name = begin(in_table.connection)
+        begin(in_table.connection)
         in_table.connection.execute(
             "UPDATE items SET embedding = embedding - '[0,0,0,0,0,0,0,0]' WHERE id <= 100"
         )
         between.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         between.execute("SELECT count(*) FROM items")
-        HashIndex.open(in_table.connection, name).encode()
-        operations.swap(in_table, "other", force=True)
+        in_table.swap(model="other", force=True)
         in_table.connection.execute("DELETE FROM items WHERE id <= 200")
         expected = brute_force(vectors, query, 10)
         for snapshot in (old, between):
@@ -609,11 +532,11 @@ def test_searches_of_other_sessions_continue(url, index, other, vectors):
     threads = [threading.Thread(target=search, args=[seed]) for seed in range(2)]
     for thread in threads:
         thread.start()
-    operations.swap(index, "other", force=True, queries=20)
-    operations.rollback(index)
-    operations.rollback(index)
-    operations.prune(index)
-    operations.swap(index, "lsh", force=True, queries=20)
+    index.swap(model="other", force=True)
+    index.rollback()
+    index.rollback()
+    index.prune()
+    index.swap(model="lsh", force=True)
     stop.set()
     for thread in threads:
         thread.join()

@@ -43,7 +43,7 @@ def found(index, query):
 @pytest.mark.parametrize("access", ["scan"])
 def test_searches_move_to_the_other_column_and_back(index, vectors, wide, access):
     fill(index, wide)
-    done = operations.swap(index, "wide", column="wide", access=access, force=True)  # type: ignore[arg-type]
+    done = index.swap(model="wide", column="wide", access=access, force=True)  # type: ignore[arg-type]
     assert done.before is not None
     assert done.after is not None
     assert index.row.column_name == "wide"
@@ -59,13 +59,13 @@ def test_searches_move_to_the_other_column_and_back(index, vectors, wide, access
     assert found(index, other)[0] == 7
     for name in ("items_idx", "items_idx~2"):
         assert_fresh(HashIndex.open(index.connection, name))
-    operations.rollback(index)
+    index.rollback()
     assert index.row.column_name == "embedding"
     changed = vectors.copy()
     changed[6] *= 2
     assert found(index, vectors[3]) == nearest(changed, vectors[3])
-    operations.rollback(index)
-    operations.prune(index)
+    index.rollback()
+    index.prune()
     assert found(index, other)[0] == 7
     assert operations.check(index).status == "ok"
 
@@ -74,7 +74,7 @@ def test_searches_move_to_the_other_column_and_back(index, vectors, wide, access
 def test_a_renamed_column_while_the_former_codes_are_there(index, wide):
     """The codes beside stay bound to their own column."""
     fill(index, wide)
-    operations.swap(index, "wide", column="wide", force=True)
+    index.swap(model="wide", column="wide", force=True)
     index.connection.execute("ALTER TABLE items RENAME wide TO vectors")
     operations.rebind(index, column="vectors")
     assert index.row.column_name == "vectors"
@@ -88,7 +88,7 @@ def test_a_renamed_column_while_the_former_codes_are_there(index, wide):
 def test_the_former_column_is_dropped_before_its_codes(index, wide):
     """PostgreSQL refuses; by CASCADE the triggers go too, and writers are left alone."""
     fill(index, wide)
-    operations.swap(index, "wide", column="wide", force=True)
+    index.swap(model="wide", column="wide", force=True)
     with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="hashindex_items_idx"):
         index.connection.execute("ALTER TABLE items DROP COLUMN embedding")
     index.connection.execute("ALTER TABLE items DROP COLUMN embedding CASCADE")
@@ -100,7 +100,7 @@ def test_the_former_column_is_dropped_before_its_codes(index, wide):
     assert "writes fail" in table.detail
     with pytest.raises(InvalidInputError, match="index prune items_idx"):
         operations.repair(index)
-    operations.prune(index)
+    index.prune()
     operations.repair(index)
     index.connection.execute("UPDATE items SET category = 'new' WHERE id = 1")
     assert operations.check(index).status == "ok"
@@ -109,7 +109,7 @@ def test_the_former_column_is_dropped_before_its_codes(index, wide):
 @pytest.mark.newest
 def test_recall_is_that_of_each_column_by_its_own_vectors(index, wide):
     fill(index, wide)
-    done = operations.swap(index, "wide", column="wide", force=True, queries=300)
+    done = index.swap(model="wide", column="wide", force=True)
     assert done.after is not None
     hits = 0
     for i, row in enumerate(wide):
@@ -122,18 +122,18 @@ def test_recall_is_that_of_each_column_by_its_own_vectors(index, wide):
 def test_a_column_that_lacks_vectors_is_refused(index, vectors, wide):
     fill(index, wide[:297])
     with pytest.raises(DatabaseStateError, match="3 rows of .*items.* have a vector in column"):
-        operations.swap(index, "wide", column="wide")
+        index.swap(model="wide", column="wide")
     assert index.row.column_name == "embedding"
     assert found(index, vectors[3]) == nearest(vectors, vectors[3])
     fill(index, wide)
     # The run goes on where it was cut off, and the triggers have written the last three codes.
-    operations.swap(index, "wide", column="wide", tolerance=1)
+    index.swap(model="wide", column="wide", tolerance=1)
     assert found(index, wide[299])[0] == 300
 
 
 def test_rows_without_the_new_vector_are_left_out_if_forced(index, wide):
     fill(index, wide[:297])
-    operations.swap(index, "wide", column="wide", force=True)
+    index.swap(model="wide", column="wide", force=True)
     assert len(index.search(wide[0], 300, candidates=300)) == 297
 
 
@@ -151,7 +151,7 @@ def test_misfits_are_refused(index, wide, taken, column, says):
     fill(index, wide)
     before = index.row
     with pytest.raises(HashIndexError, match=says):
-        operations.swap(index, taken, column=column)
+        index.swap(model=taken, column=column)
     assert index.row == before
     rows = index.connection.execute("SELECT name FROM hashindex.index").fetchall()
     assert rows == [("items_idx",)]
@@ -162,4 +162,4 @@ def test_a_swap_that_is_under_way_keeps_its_column(index, wide):
     index.connection.execute("ALTER TABLE items ADD COLUMN wider vector(20)")
     index.connection.execute("SELECT hashindex.begin_swap('items_idx', 'wide', 'wide')")
     with pytest.raises(HashIndexError, match="is being swapped to model wide:1 of column wide"):
-        operations.swap(index, "wide", column="wider")
+        index.swap(model="wide", column="wider")

@@ -9,7 +9,7 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.work import seen
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.db.work import Work, claimed_work, list_work
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
@@ -53,7 +53,7 @@ def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, monkey
         connection, "large", table="large", column="v", model="lsh", access="scan"
     )
     connection.execute(
-        "INSERT INTO hashindex.large_codes (id, code) "
+        "INSERT INTO hashindex.set_1_codes (id, code) "
         "SELECT id, B'000000000000' FROM large WHERE id % 4 = 0"
     )
     expected = []
@@ -101,7 +101,7 @@ def test_a_batch_that_fails(bare, other):
     with pytest.raises(InvalidInputError, match='row 17 of "public"."odd" has 2 dimensions'):
         index.encode(batch_rows=5)
     assert seen(other) == []
-    codes = other.execute("SELECT count(*) FROM hashindex.odd_codes").fetchone()
+    codes = other.execute("SELECT count(*) FROM hashindex.set_1_codes").fetchone()
     assert codes == (15,)
 
 
@@ -164,7 +164,7 @@ def test_a_swap_and_the_encoding_within_it(bare, batches, vectors, phases):
     store.save(bare.connection, longer)
     bare.encode()
     del batches[:]
-    operations.swap(bare, "longer", queries=20)
+    bare.swap(model="longer")
     assert [(one.work, one.name, one.phase) for one in batches] == [
         ("swap", "items_idx", "preparing"),
         ("encode", "items_idx~2", "encoding"),

@@ -158,7 +158,7 @@ def test_rows_without_a_vector_are_neither_queries_nor_answers(index):
 
 def test_codes_that_are_not_there_cost_recall(index):
     """The measure looks at answers, not at codes: what is not encoded is not found."""
-    index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
+    index.connection.execute("DELETE FROM hashindex.set_1_codes WHERE id > 150")
     assert 0.3 < evaluate(index, queries=300, k=10, candidates=[300]).points[0].recall < 0.7
     index.encode()
     assert evaluate(index, queries=50, k=10, candidates=[300]).points[0].recall == 1

@@ -103,7 +103,7 @@ def test_the_history_of_an_index(index, model):
 def test_measurements_before_codes_were_lost(index):
     """The purpose: the same queries show that recall has fallen."""
     evaluate(index, queries=50, candidates=[300], save=True)
-    index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
+    index.connection.execute("DELETE FROM hashindex.set_1_codes WHERE id > 150")
     evaluate(index, queries=50, candidates=[300], save=True)
     before, after = [p.recall for p in recall_history.history(index) if p.candidates == 300]
     assert before == 1

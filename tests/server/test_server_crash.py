@@ -143,7 +143,7 @@ def test_the_context_stops_what_it_started(embedded):
     assert not embedded.is_running
 
 
-def test_until_exit_does_not_take_over(embedded, fork):
+def test_until_exit_does_not_finished(embedded, fork):
     embedded.start(settings=FAST)
     owner = fork(own, embedded.data_dir)
     time.sleep(0.5)

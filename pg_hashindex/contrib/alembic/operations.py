@@ -26,10 +26,8 @@ from ...db.connection import Connection, connect
 from ...db.server_errors import translated_errors
 from ...db.sql_files import query
 from ...errors import HashIndexError, InvalidInputError
-from ...index.catalog import swap_row
 from ...index.handle import HashIndex
 from ...index.options import IndexOptions, checked_options
-from ...operations import swaps
 from ..sqlalchemy import statements
 from ..sqlalchemy.specification import (
     LISTS,
@@ -173,9 +171,11 @@ class SwapHashIndexOp(_EncodingOp):
         return f"pg-hashindex index swap {name} --model {shlex.quote(self.options['model'])}"
 
     def _complete(self, index: HashIndex) -> None:
-        if swap_row(index.row, ["previous"]) is not None:
-            swaps.prune(index)
-        swaps.swap(index, self.options["model"], force=True)
+        index.prune()
+        index.swap(
+            force=True,
+            **{name: value for name, value in self.options.items() if name not in of_searches()},
+        )
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         existing = {"existing": self.existing} if self.existing else {}

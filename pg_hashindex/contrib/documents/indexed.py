@@ -33,12 +33,9 @@ from .table import COLUMN, DocumentTable, Entry, Row
 # Lists without triggers are of a table that was dropped; this one has its name, or was restored.
 _INDEXES: LiteralString = """
     WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3
-        AND i.key_columns OPERATOR(pg_catalog.=) '{id}' AND i.swap_of IS NULL
-        AND (i.code_table IS NULL OR hashindex._is_bound(i) AND EXISTS (
-            SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = to_regclass($4)::oid
-                AND t.tgfoid = to_regproc(
-                    pg_catalog.format('hashindex.%I', hashindex._sync_name(i.triggers))
-                )::oid
+        AND i.key_columns OPERATOR(pg_catalog.=) '{id}'
+        AND (s.encoded IS NULL OR s.state = 'building' OR hashindex._is_bound(i, s) AND EXISTS (
+            SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass($4)::oid
         ))
     ORDER BY i.name
 """
@@ -73,7 +70,7 @@ class IndexedDocuments:
         self.metric: Metric = metric
         self._index_name = index
         # The storage of an index that was found to have codes of every document.
-        self._complete: str | None = None
+        self._complete: int | None = None
         self._sees_catalog = False
         with connections.lent_to_read() as lent:
             found = DocumentTable.find(lent, schema, table)
@@ -198,16 +195,16 @@ class IndexedDocuments:
     def _usable_index(self, connection: Connection) -> IndexRow | None:
         """Return the index if it has codes of every document."""
         index = self.index(connection)
-        if index is None or index.set is not None:
+        if index is None or not index.is_lists:
             return index if index is not None and index.encoded else None
-        if index.storage != self._complete:
+        if index.set_id != self._complete:
             try:
                 if index.waiting():
                     return None
             except MissingRightsError:
                 # A role that may not read codes gets exact searches anyway.
                 return None
-            self._complete = index.storage
+            self._complete = index.set_id
         return index
 
     def index(self, connection: Connection) -> IndexRow | None:

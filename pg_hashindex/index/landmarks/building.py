@@ -1,8 +1,8 @@
-"""Landmarks built beside searches and writers: read the table once, and put its codes in order.
+"""A set of lists built beside searches and writers: read the table once, and put codes in order.
 
-As pg_repack does, a build writes a second codes table. Before the first row is read, triggers begin
-to log the keys that are written, and at its end the build applies them. So others wait only for two
-short locks. ``sql/142_landmarks.sql`` is the part in SQL.
+As pg_repack does, a build writes tables of its own. Before the first row is read, triggers begin to
+log the keys that are written, and at its end the build applies them. So others wait only for two
+short locks. ``sql/142_lists.sql`` is the part in SQL.
 
 Rows are read by ranges of pages. The list of ranges is a table. The codes of a range are written in
 one transaction, which marks the range, so it is written whole or not at all, and an interrupted run
@@ -28,15 +28,14 @@ from ...db.rows import by_place
 from ...db.sql_files import query
 from ...db.throttle import Throttle
 from ...db.work import Work
-from ...errors import InUseError, InvalidInputError
+from ...errors import DatabaseStateError, InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
 from ...hashers.numerics.threads import one_blas_thread
 from ...models.codes import pack
 from ...models.quantization import quantize
 from ...models.vectors import are_trainable
-from ..access import catch_up, configured_otherwise, drop_unused
 from ..catalog import IndexRow
-from ..encoding import balance
+from ..encoding import balance, catch_up
 from .assignment import Landmarks, ListSums
 from .memory import bytes_of_build
 from .reading import Heap, MovedError, TableReader
@@ -60,6 +59,12 @@ from .training import Centres, Halves, Part, Round, landmark_count, train_by_blo
 from .workers import Jobs, Pass, Range, Ranges, Workers
 
 T = TypeVar("T")
+
+#: None where a set has none: all of its codes are ranked.
+AnyLandmarks = Landmarks | TenantLandmarks | None
+
+# The tables of a set of lists that is built.
+_PARTS = ("codes", "landmarks", "log", "staged", "ranges")
 
 # The largest number of a halfvec.
 _LARGEST = 65504.0
@@ -96,7 +101,7 @@ _LEFT: LiteralString = """
 
 _MARK_WRITTEN: LiteralString = """
     UPDATE {ranges} SET written = true WHERE number = $1 AND NOT written
-      AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = $2 AND i.next_generation = $3)
+      AND EXISTS (SELECT FROM hashindex.index_set s WHERE s.id = $2 AND s.state = 'building')
 """
 
 _IS_WRITTEN: LiteralString = "SELECT r.written FROM {ranges} r WHERE r.number = $1"
@@ -106,8 +111,8 @@ _STATE = query("landmarks.state_of_build")
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l {which} ORDER BY 1"
 
 
-class LandmarkBuild(TableReader):
-    """One run; landmarks must stay the access path that is in use or wanted."""
+class ListBuild(TableReader):
+    """One run over the set of lists in a row of the catalog, which is in state building."""
 
     def __init__(
         self,
@@ -127,16 +132,12 @@ class LandmarkBuild(TableReader):
         #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
         self.largest: float | None = None
         self._rows = 0
-        self._generation: int | None = None
         # The tenants with landmarks, in an index that has tenants.
         self._tenants = Tenants([], np.zeros(1, np.intp))
         #: Whether only directions count in means of rows.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
-        self._names |= {
-            part: sql.Identifier("hashindex", f"{index.storage}_{part}")
-            for part in ("staged", "touched", "ranges")
-        }
+        self._names |= {part: index.part(part) for part in _PARTS}
         # The projections that are compared with landmarks; None if vectors are.
         (self._n_projections,) = self._execute(
             "SELECT hashindex._list_projections(m, $2) FROM hashindex.model m WHERE m.id = $1",
@@ -145,18 +146,17 @@ class LandmarkBuild(TableReader):
         #: The dimensions in which rows are compared with landmarks.
         self._compared = self._n_projections or index.dimension
 
-    def run(self) -> int | None:
-        """Train landmarks, put codes in their order, and have searches use them.
+    def run(self) -> int:
+        """Train landmarks, put codes in their order, and have the set ready; return its rows.
 
-        Continues where a previous run has stopped. Returns the number of rows; None if there is
-        none to train on.
+        Continues where a previous run has stopped.
         """
         with ExitStack() as self._open:
             step = self._left_off()
             for _ in range(_MOST_STARTS):
                 try:
-                    if step == "begin" and not self._begin():
-                        return None
+                    if step == "begin":
+                        self._begin()
                     if step != "apply":
                         self._read_rows()
                 except MovedError:
@@ -165,7 +165,7 @@ class LandmarkBuild(TableReader):
                     continue
                 if step != "apply":
                     self._put_in_order()
-                rows = self._take_over()
+                rows = self._finished()
                 if rows is not None:
                     return rows
                 step = "begin"
@@ -186,9 +186,6 @@ class LandmarkBuild(TableReader):
                 f"index {self.index.name!r} has no tenants; leave out tenant {tenant!r}"
             )
         self.work.phase("training landmarks")
-        table = self.index.landmarks
-        assert table is not None  # noqa: S101
-        self._names |= {"landmarks": table, "codes": self.index.codes}
         rows, wanted, before, _ = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
         if not rows:
             raise InvalidInputError(
@@ -208,7 +205,6 @@ class LandmarkBuild(TableReader):
             self._lock_table()
             # Whoever lists codes meanwhile would put them into the former lists.
             self._execute("LOCK TABLE {codes} IN SHARE ROW EXCLUSIVE MODE")
-            self._lock_entry()
             self.work.phase("putting codes in the order of landmarks")
             _, _, _, first = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
             points = self._halves(centres)
@@ -231,64 +227,45 @@ class LandmarkBuild(TableReader):
         moved = retry_while_locked(self.connection, exchange, table=self.index.qualified_table)
         return moved, int(before), after
 
-    def count_landmarks(self) -> int:
-        """Count the landmarks that the index uses."""
-        table = self.index.landmarks
-        if table is None:
-            return 0
-        (count,) = self._execute("SELECT count(*) FROM {counted}", counted=table).fetchone()
-        return int(count)
-
     def _left_off(self) -> _Step:
         """Return the step that a previous run has reached, the first one if there was no run."""
-        row = self._execute(
-            "SELECT i.next_generation, i.code_table FROM hashindex.index i "
-            # If the index was swapped since it was opened, its name stands for other tables.
-            "WHERE i.name = $1 AND i.storage = $2",
-            [self.index.name, self.index.storage],
+        (state,) = self._execute(
+            "SELECT max(s.state) FROM hashindex.index_set s WHERE s.id = $1", [self.index.set_id]
         ).fetchone()
-        if row is None:
-            raise configured_otherwise(self.index)
-        generation, table = row
-        self._names["codes"] = sql.Identifier("hashindex", table)
-        if generation is None:
-            return "begin"
-        self._set_generation(generation)
-        parts = ("codes_in_order", "landmarks", "staged", "touched", "ranges")
+        if state != "building":
+            raise self._given_up()
         (lacking,) = self._execute(
             "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::text[]) n "
             "WHERE to_regclass(n) IS NULL",
-            [[self._names[part].as_string(self.connection) for part in parts]],
+            [[self._names[part].as_string(self.connection) for part in _PARTS]],
         ).fetchone()
         if lacking:
             return "begin"
-        codes = self._names["codes_in_order"].as_string(self.connection)
+        codes = self._names["codes"].as_string(self.connection)
         filled, begun, staged, in_order = self._execute(_STATE, [codes]).fetchone()
         # A crash empties unlogged tables, the log of keys too.
         if not filled or (begun and not staged):
             return "begin"
         return "apply" if in_order else "read"
 
-    def _set_generation(self, generation: int) -> None:
-        self._generation = generation
-        for name, part in (("landmarks", "landmarks"), ("codes_in_order", "codes")):
-            table = f"{self.index.storage}_{part}_{generation}"
-            self._names[name] = sql.Identifier("hashindex", table)
+    def _given_up(self) -> DatabaseStateError:
+        return DatabaseStateError(
+            f"another session gave up or dropped the lists of index {self.index.name!r} while they "
+            "were built; see: pg-hashindex index show"
+        )
 
-    def _begin(self) -> bool:
-        """Train landmarks, and have triggers log written keys; return False if there is no row."""
+    def _begin(self) -> None:
+        """Train landmarks, if there are to be some, and have triggers log written keys."""
         self.work.phase("training landmarks")
         (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
         self._rows = rows
-        centres = self._train(rows)
-        if centres is None:
-            return False
-        self.largest = centres.largest
+        centres = None if self.index.access == "scan" else self._train(rows)
+        self.largest = None if centres is None else centres.largest
         self.work.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
-        with self.connection.transaction():
-            self._write_landmarks(self._halves(centres))
-        return True
+        if centres is not None:
+            with self.connection.transaction():
+                self._write_landmarks(self._halves(centres))
 
     def _train(self, rows: int) -> Centres | None:
         """Train landmarks on rows that each round draws; return None if the table has none."""
@@ -391,28 +368,11 @@ class LandmarkBuild(TableReader):
 
     def _begin_logging(self) -> None:
         self._lock_table()
-        self._lock_entry()
-        self._execute("SELECT hashindex._begin_build($1)", [self.index.name])
+        self._execute("SELECT hashindex._begin_lists($1)", [self.index.set_id])
         # Rows that are written into later pages are logged by triggers. Ranges are the same
         # whatever number of processes reads them, and so are the blocks that are computed.
         heap, pages = self._heap(), self._count_pages()
         self._execute(_LIST_RANGES, [heap.file, pages, self._fitting(pages, self._rows)])
-        row = self._execute(
-            "SELECT i.next_generation, i.code_table FROM hashindex.index i WHERE i.name = $1",
-            [self.index.name],
-        ).fetchone()
-        self._set_generation(row[0])
-        self._names["codes"] = sql.Identifier("hashindex", row[1])
-
-    def _lock_entry(self) -> None:
-        """Lock the index in the catalog; refuse one that was configured otherwise meanwhile."""
-        row = self._execute(
-            "SELECT FROM hashindex.index i "
-            "WHERE i.name = $1 AND 'lists' IN (i.access, i.building) FOR UPDATE",
-            [self.index.name],
-        ).fetchone()
-        if row is None:
-            raise configured_otherwise(self.index)
 
     def _lock_table(self) -> None:
         # After waiting for the lock, the transaction must see what was written until then.
@@ -470,14 +430,14 @@ class LandmarkBuild(TableReader):
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
         # A continued run has not seen all rows, so it does not move the landmarks.
-        sums = None if self.largest is None else self._new_sums(landmarks, self.largest)
+        sums = self._new_sums(landmarks, self.largest)
         (rows,) = self._execute(
             "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
             "- (SELECT count(*) FROM {staged})"
         ).fetchone()
         rows = max(0, rows)
         self.work.phase("reading rows", rows)
-        workers = self._started_workers(rows, len(landmarks))
+        workers = self._started_workers(rows, 0 if landmarks is None else len(landmarks))
         pass_ = workers.begin(
             Pass(
                 ranges, {"heap": heap, "largest": self.largest}, list,
@@ -493,8 +453,9 @@ class LandmarkBuild(TableReader):
             pass_.show = show
             self._stage(landmarks, sums, heap, pass_)
         self._end_workers()
-        del landmarks
-        self._index_landmarks(sums if pass_.complete else None)
+        if landmarks is not None:
+            del landmarks
+            self._index_landmarks(sums if pass_.complete else None)
 
     def _started_workers(self, rows: int, n_landmarks: int) -> Workers:
         """Return the processes of this run, which start when they are first needed."""
@@ -514,7 +475,9 @@ class LandmarkBuild(TableReader):
         self._open.close()
         self._workers = None
 
-    def _new_sums(self, landmarks: Landmarks | TenantLandmarks, largest: float) -> ListSums:
+    def _new_sums(self, landmarks: AnyLandmarks, largest: float | None) -> ListSums | None:
+        if landmarks is None or largest is None:
+            return None
         return ListSums(
             len(landmarks), self.index.dimension, spherical=self._spherical, largest=largest
         )
@@ -528,11 +491,9 @@ class LandmarkBuild(TableReader):
             ranges.ready()
             self._add_rows(round_, task, ranges)
             return round_.parts()
-        self._left_off()
-        if self._generation is None:
-            raise configured_otherwise(self.index)
+        self._check_building()
         landmarks, largest = self._stored_landmarks(), task["largest"]
-        sums = None if largest is None else self._new_sums(landmarks, largest)
+        sums = self._new_sums(landmarks, largest)
         ranges.ready()
         self._stage(landmarks, sums, Heap(*task["heap"]), ranges)
         return iter(()) if sums is None else sums.parts()
@@ -555,7 +516,7 @@ class LandmarkBuild(TableReader):
             end += len(block)
         return points
 
-    def _stored_landmarks(self) -> Landmarks | TenantLandmarks:
+    def _stored_landmarks(self) -> AnyLandmarks:
         points = self._stored_points()
         if self._has_tenants:
             large = self._execute(_TENANTS_OF_LANDMARKS).fetchall()
@@ -566,11 +527,11 @@ class LandmarkBuild(TableReader):
             with one_blas_thread():
                 return TenantLandmarks(points, starts)
         with one_blas_thread():
-            return Landmarks(points)
+            return Landmarks(points) if len(points) else None
 
     def _stage(
         self,
-        landmarks: Landmarks | TenantLandmarks,
+        landmarks: AnyLandmarks,
         sums: ListSums | None,
         heap: Heap,
         ranges: Ranges,
@@ -634,18 +595,17 @@ class LandmarkBuild(TableReader):
         projections, taken, codes = zip(*(found[start] for start in sorted(found)), strict=True)
         return np.concatenate(projections), np.concatenate(taken), np.concatenate(codes)
 
-    def _computed(
-        self, block: Block, landmarks: Landmarks | TenantLandmarks, sums: ListSums | None
-    ) -> bytes:
+    def _computed(self, block: Block, landmarks: AnyLandmarks, sums: ListSums | None) -> bytes:
         # The encoder, which comes after the build, names the rows that are left out.
         projections, taken, codes = self._encoded(block.vectors)
         block = block.select(taken)
-        points = self._points(block.vectors, projections)
         if isinstance(landmarks, TenantLandmarks):
             assert block.tenants is not None  # noqa: S101
-            places = landmarks.assign(points, block.tenants)
+            places = landmarks.assign(self._points(block.vectors, projections), block.tenants)
+        elif landmarks is not None:
+            places = landmarks.assign(self._points(block.vectors, projections))
         else:
-            places = landmarks.assign(points)
+            places = np.full(len(block), -1, np.intp)
         if sums is not None:
             moderate = are_trainable(block.vectors) & (places >= 0)
             sums.add(block.select(moderate).vectors, places[moderate])
@@ -659,36 +619,36 @@ class LandmarkBuild(TableReader):
         with self.connection.transaction():
             # No need to wait for the disk: a crash empties these tables anyway.
             self._execute("SET LOCAL synchronous_commit TO off")
-            values = [place.number, self.index.name, self._generation]
+            values = [place.number, self.index.set_id]
             if not self._execute(_MARK_WRITTEN, values).rowcount:
-                self._check_generation()
+                self._check_building()
                 # The server has written them for a process that was killed before it knew.
                 if self._execute(_IS_WRITTEN, [place.number]).fetchone() == (True,):
                     return
-                raise configured_otherwise(self.index)
+                raise self._given_up()
             for rows in blocks:
                 with self.connection.cursor() as cursor, cursor.copy(copy) as target:
                     target.write(rows)
 
-    def _check_generation(self) -> None:
+    def _check_building(self) -> None:
         """Refuse to continue a build that another session gave up."""
         row = self._execute(
-            "SELECT FROM hashindex.index i WHERE i.name = $1 AND i.next_generation = $2",
-            [self.index.name, self._generation],
+            "SELECT FROM hashindex.index_set s WHERE s.id = $1 AND s.state = 'building'",
+            [self.index.set_id],
         ).fetchone()
         if row is None:
-            raise configured_otherwise(self.index)
+            raise self._given_up()
 
     def _index_landmarks(self, sums: ListSums | None) -> None:
         self.work.phase("indexing landmarks")
         with self.connection.transaction():
-            self._check_generation()
+            self._check_building()
             if sums is not None:
                 points = self._moved(sums)
                 # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(points)
-            self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
+            self._execute("SELECT hashindex._index_landmarks($1)", [self.index.set_id])
 
     def _moved(self, sums: ListSums) -> Halves:
         """Return the means of rows, and landmarks of few rows as they are stored."""
@@ -711,31 +671,31 @@ class LandmarkBuild(TableReader):
     def _put_in_order(self) -> None:
         self.work.phase("putting codes in the order of landmarks")
         with self.connection.transaction():
-            self._execute("SELECT hashindex._order_build($1)", [self.index.name])
+            (landmarks,) = self._execute("SELECT EXISTS (SELECT FROM {landmarks})").fetchone()
+            trained = landmarks or (self._has_tenants and self.index.access == "lists")
+            (rows,) = self._execute("SELECT count(*) FROM {staged}").fetchone()
+            order = "SELECT hashindex._order_lists($1, $2)"
+            self._execute(order, [self.index.set_id, rows if trained and rows else None])
 
-    def _take_over(self) -> int | None:
+    def _finished(self) -> int | None:
         """Apply logged keys; return the number of rows, None if the table was emptied."""
         self.work.phase("applying writes made meanwhile")
         if not catch_up(self.index, self.work):
             return None
-        table = f"{self.index.storage}_codes_{self._generation}"
-        if balance(self.index, self.throttle, self.work, built=table):
+        if balance(self.index, self.throttle, self.work):
             self.work.phase("applying writes made meanwhile")
             if not catch_up(self.index, self.work):
                 return None
-        (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
-        self.work.phase("waiting for a lock to switch to the new landmarks")
-        if not retry_while_locked(
-            self.connection, lambda: self._finish(rows), table=self.index.qualified_table
-        ):
+        (rows,) = self._execute("SELECT count(*) FROM {codes}").fetchone()
+        self.work.phase("waiting for a lock to end the build")
+        if not retry_while_locked(self.connection, self._finish, table=self.index.qualified_table):
             return None
-        drop_unused(self.index)
         return int(rows)
 
-    def _finish(self, rows: int) -> bool:
+    def _finish(self) -> bool:
         self._lock_table()
-        finish = "SELECT hashindex._finish_build($1, $2)"
-        (finished,) = self._execute(finish, [self.index.name, rows]).fetchone()
+        finish = "SELECT hashindex._finish_lists($1)"
+        (finished,) = self._execute(finish, [self.index.set_id]).fetchone()
         return bool(finished)
 
 

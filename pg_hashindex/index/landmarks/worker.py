@@ -22,8 +22,8 @@ from ...db.connection import prepare, settle
 from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...db.work import Work
-from ..catalog import read_rows
-from .building import LandmarkBuild
+from ..catalog import read_set
+from .building import ListBuild
 from .workers import Jobs, Range, read_arrays, write_arrays
 
 
@@ -106,10 +106,9 @@ def _help(task: dict[str, Any], given: _Given) -> None:
         )
         settle(connection)
         prepare(connection)
-        rows = read_rows(connection, "WHERE (i.name, i.storage) = ($1, $2)", task["index"])
-        (index,) = rows
-        build = LandmarkBuild(
-            index, Work(connection, "access", index.name), Throttle(None), memory=0, jobs=Jobs(1)
+        index = read_set(connection, task["set"])
+        build = ListBuild(
+            index, Work(connection, "swap", index.name), Throttle(None), memory=0, jobs=Jobs(1)
         )
         given.send({"ready": True})
         for message, arrays in given.passes():

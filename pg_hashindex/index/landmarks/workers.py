@@ -231,7 +231,7 @@ class Workers:
         return {
             "connection": {name: value for name, value in parameters.items() if value},
             "role": role,
-            "index": [index.name, index.storage],
+            "set": index.set_id,
         }
 
     def _attend(self, worker: _Worker, task: object) -> None:
