@@ -126,7 +126,7 @@ def of(tenant):
 def assert_whole(index):
     """Every row with a vector has a code in a list of its tenant, or in none if it has none."""
     codes, landmarks = index.connection.execute(
-        "SELECT format('set_%s_codes', id), format('set_%s_landmarks', id) FROM hashindex.index_set "
+        "SELECT 'set_' || id || '_codes', 'set_' || id || '_landmarks' FROM hashindex.index_set "
         "WHERE index_name = 'things_idx' AND state = 'used'"
     ).fetchone()
     ((wrong, missing),) = index.connection.execute(
@@ -187,7 +187,7 @@ def test_a_tenant_that_is_longer_than_a_b_tree_holds(make, connection, access, s
 def test_landmarks_are_of_large_tenants_and_codes_lie_tenant_by_tenant(index):
     assert index.access == "lists"
     codes, landmarks = index.connection.execute(
-        "SELECT format('set_%s_codes', id), format('set_%s_landmarks', id) FROM hashindex.index_set "
+        "SELECT 'set_' || id || '_codes', 'set_' || id || '_landmarks' FROM hashindex.index_set "
         "WHERE index_name = 'things_idx' AND state = 'used'"
     ).fetchone()
     counted = index.connection.execute(
