@@ -52,13 +52,13 @@ def hold(connection: Connection) -> int:
     return lock
 
 
-_DONE = {"access": "built", "encode": "encoded", "repair": "repaired", "swap": "swapped"}
+_DONE = {"encode": "encoded", "repair": "repaired", "swap": "built"}
 
 
 def claim(connection: Connection, work: str, name: str) -> None:
     """Claim some work on the codes of an index; refuse it while another session is at work.
 
-    The work is "access", "encode", "repair" or "swap".
+    The work is "encode", "repair" or "swap".
     """
     _refuse_pooled(connection)
     # Without this block, a connection that is not in autocommit mode would begin a transaction.

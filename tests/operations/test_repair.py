@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fixtures.catalog import contents
-from fixtures.checks import assert_fresh
+from fixtures.checks import assert_fresh, former, other_sets
 from fixtures.health import assert_quiet, findings
 from fixtures.indexes import create_index, indexed
 from fixtures.landmarks import assert_listed, relations, tables_of
@@ -13,7 +13,6 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import swap_row
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.verifying import Verifier
 from pg_hashindex.models.layers import Layer
@@ -258,15 +257,19 @@ def other(connection, vectors):
 
 
 def begin_swap(index, model="other"):
-    index.connection.execute("SELECT hashindex.begin_swap('items_idx', %s)", [model])
+    index.connection.execute(
+        "SELECT hashindex._begin_swap('items_idx', %s, NULL, NULL, NULL, NULL, false)", [model]
+    )
 
 
 def test_a_swap_that_was_cut_off_is_finished(index, other):
     begin_swap(index)
     # The recall of more bits is better, or the same.
-    assert operations.repair(index).done == ("finished the swap to model other:1",)
+    assert operations.repair(index).done == (
+        "finished a set that was being built: codes of other:1 in lists without landmarks",
+    )
     now = reopened(index)
-    assert (now.model, swap_row(now, ["next"])) == ("other", None)
+    assert (now.model, [row.state for row in other_sets(now)]) == ("other", ["former"])
     assert_fresh(now)
     assert operations.repair(now).done == ()
 
@@ -274,7 +277,9 @@ def test_a_swap_that_was_cut_off_is_finished(index, other):
 def test_a_swap_that_was_cut_off_is_undone(index, other):
     before = contents(index.connection)
     begin_swap(index)
-    assert operations.repair(index, undo=True).done == ("gave up the swap to model other:1",)
+    assert operations.repair(index, undo=True).done == (
+        "gave up a set that was not in use: codes of other:1 in lists without landmarks",
+    )
     assert contents(index.connection) == before
     assert operations.repair(index, undo=True).done == ()
 
@@ -286,7 +291,7 @@ def test_a_swap_that_would_lower_recall_is_left(index):
     begin_swap(index, "poor")
     found = operations.repair(index)
     assert len(found.left) == 1
-    assert "recall@10 falls" in found.left[0]
+    assert "recall falls" in found.left[0]
     assert reopened(index).model == "lsh"
     operations.repair(index, undo=True)
     assert operations.repair(index).left == ()
@@ -298,10 +303,10 @@ def test_the_codes_of_before_are_brought_into_order_too(index, other):
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
     connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
     done = operations.repair(reopened(index)).done
-    assert "removed 9 codes of model lsh:1 that were not those of their rows" in done
+    assert "removed 9 codes of the former set that were not those of their rows" in done
     assert "removed 9 codes that were not those of their rows" in done
-    for name in ("items_idx", "items_idx~2"):
-        assert_fresh(HashIndex.open(connection, name))
+    assert_fresh(reopened(index))
+    assert_fresh(former(index))
 
 
 def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(index, other, monkeypatch):
@@ -341,8 +346,8 @@ def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(index, other, mon
             except CutOffError:
                 assert steps < 12
         operations.rebind(reopened(index), column=new)
-        for name in connection.execute("SELECT name FROM hashindex.index").fetchall():
-            assert_fresh(HashIndex.open(connection, name[0]))
+        for row in (reopened(index), *other_sets(index)):
+            assert_fresh(row)
         assert operations.repair(reopened(index)).done == ()
         assert len(reopened(index).search(QUERY, 20)) == 20
 
