@@ -111,7 +111,7 @@ def create(
             _print_index(made.row, as_json)
             return
         created = _created_lists(connection, name, options)
-        if encode and created.row.state == "building":
+        if encode and created.row.state != "used":
             with progress(f"encoding the rows of {created.qualified_table}"):
                 created.encode(memory=memory, jobs=jobs)
             counts = options["candidates"], options["effort"]
@@ -511,7 +511,7 @@ def _created_lists(connection: Any, name: str, options: dict[str, Any]) -> HashI
     except DuplicateNameError as error:
         there = HashIndex.open(connection, name)
         row = there.metadata
-        if not row.is_lists or row.state != "building":
+        if not row.is_lists or row.state == "used":
             raise
         if not _is_same(row, options):
             raise DuplicateNameError(

@@ -132,6 +132,7 @@ BEGIN
     FOR missing IN
         SELECT n.name, substring(n.name FROM '[a-z]+$') AS event FROM unnest(hashindex._trigger_names(i)) n(name)
         WHERE n.name IN (SELECT f.name FROM hashindex._object_faults(i, '{trigger}') f WHERE f.fault <> 'is disabled')
+           OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = table_name AND t.tgname = n.name)
            OR n.name !~ 'truncate$' AND ARRAY(
                SELECT a.attname::text FROM pg_trigger t JOIN pg_depend d ON (d.classid, d.objid, d.refclassid, d.refobjid) = ('pg_trigger'::regclass, t.oid, 'pg_class'::regclass, t.tgrelid)
                JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attnum = d.refobjsubid WHERE t.tgrelid = table_name AND t.tgname = n.name AND a.attnum > 0 ORDER BY 1

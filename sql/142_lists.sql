@@ -49,7 +49,7 @@ BEGIN
     PERFORM hashindex._drop_lists(s);
     PERFORM hashindex._create_key_type(i);
     PERFORM hashindex._create_codes(i, s, base);
-    UPDATE hashindex.index_set x SET (encoded, unverified, trained_rows, generation) = (false, false, NULL, 1) WHERE x.id = s.id;
+    UPDATE hashindex.index_set x SET (encoded, unverified, trained_rows, generation) = (false, false, NULL, coalesce(x.generation, 0) + 1) WHERE x.id = s.id;
     PERFORM hashindex._bind(s.id, true);
     made := 'hashindex.' || hashindex._part_of(s, 'landmarks');
     -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.

@@ -327,7 +327,7 @@ BEGIN
     SELECT x.* INTO i FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
     s := hashindex._used_lists(i);
-    IF other.state = 'building' AND (other.model_id, other.column_name) = (s.model_id, s.column_name) AND other.access = 'lists' THEN
+    IF other.state IN ('building', 'ready') AND (other.model_id, other.column_name) = (s.model_id, s.column_name) AND other.access = 'lists' THEN
         RETURN other.id;
     ELSIF other.id IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', i.name, other.state, hashindex._set_text(other)
@@ -338,8 +338,8 @@ BEGIN
 END
 $$;
 
--- Measures a set that was built beside the one in use on the same table, until it finds as much, and exchanges the two if it does.
-CREATE OR REPLACE FUNCTION hashindex._finish_swap(name text, set_id bigint, tolerance double precision, force boolean)
+-- Measures a set that was built beside the one in use on the same table, until it finds as much; returns whether it may come into use.
+CREATE OR REPLACE FUNCTION hashindex._compare_set(name text, set_id bigint, tolerance double precision, force boolean)
 RETURNS TABLE ("set" text, candidates integer, effort integer, recall double precision, former_recall double precision, in_use boolean)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -365,9 +365,7 @@ BEGIN
     s := measured.s;
     recall := measured.recall;
     in_use := force OR recall IS NULL OR former_recall IS NULL OR recall >= former_recall - tolerance;
-    IF in_use THEN
-        PERFORM hashindex._exchange_set(i.name, set_id);
-    ELSE
+    IF NOT in_use THEN
         RAISE WARNING 'index "%" keeps its set: % finds %, and the one in use %', i.name, hashindex._set_text(s), round(recall::numeric, 3), round(former_recall::numeric, 3)
             USING HINT = format('It is ready: take it with force, or drop it: pg-hashindex index prune %s', i.name);
     END IF;
@@ -389,22 +387,26 @@ AS $$
 #variable_conflict use_column
 DECLARE
     begun record;
+    compared record;
     -- With force and nothing else, the set that is ready.
-    ready bigint := s.id FROM hashindex.index_set s WHERE s.index_name = $1 AND s.state = 'ready';
+    made bigint := s.id FROM hashindex.index_set s WHERE s.index_name = $1 AND s.state = 'ready' AND $8 AND num_nonnulls($2, $3, $4, $5, $6) = 0;
 BEGIN
     PERFORM hashindex._check_administrator();
-    IF $8 AND ready IS NOT NULL AND num_nonnulls($2, $3, $4, $5, $6) = 0 THEN
-        RETURN QUERY SELECT f.* FROM hashindex._finish_swap($1, ready, $7, true) f;
-        RETURN;
+    IF made IS NULL THEN
+        begun := hashindex._begin_swap($1, $2, $3, $4, $5, $6, $9);
+        made := (begun.s).id;
+        IF (begun.s).access IN ('lists', 'scan') AND (begun.s).state <> 'ready' THEN
+            RAISE EXCEPTION 'lists are built by a command: SQL does not read the rows of index "%"', $1
+                USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index swap %s --access lists', $1);
+        ELSIF (begun.s).owns_relation THEN
+            PERFORM hashindex._build_relation(begun.i, begun.s);
+        END IF;
     END IF;
-    begun := hashindex._begin_swap($1, $2, $3, $4, $5, $6, $9);
-    IF (begun.s).access IN ('lists', 'scan') AND (begun.s).state <> 'ready' THEN
-        RAISE EXCEPTION 'lists are built by a command: SQL does not read the rows of index "%"', $1
-            USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index swap %s --access lists', $1);
-    ELSIF (begun.s).owns_relation THEN
-        PERFORM hashindex._build_relation(begun.i, begun.s);
+    SELECT c.* INTO compared FROM hashindex._compare_set($1, made, $7, $8) c;
+    IF compared.in_use THEN
+        PERFORM hashindex._exchange_set($1, made);
     END IF;
-    RETURN QUERY SELECT f.* FROM hashindex._finish_swap($1, (begun.s).id, $7, $8) f;
+    RETURN QUERY SELECT compared."set", compared.candidates, compared.effort, compared.recall, compared.former_recall, compared.in_use;
 END
 $$;
 
@@ -438,6 +440,10 @@ DECLARE
     s hashindex.index_set;
     pruned integer := 0;
 BEGIN
+    IF (hashindex._set_of(i.name)).id IS NULL THEN
+        -- The first set is being built.
+        RETURN 0;
+    END IF;
     FOR s IN SELECT x.* FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used' FOR UPDATE LOOP
         PERFORM hashindex._drop_set(i, s);
         pruned := pruned + 1;

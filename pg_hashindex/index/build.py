@@ -11,7 +11,7 @@ from typing import LiteralString, NamedTuple
 from ..db.connection import outside_transactions
 from ..db.locks import holders_of
 from ..db.server_errors import translated_errors
-from ..db.statements import execute
+from ..db.statements import execute, one_row
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import BuildWarning, InUseError, InvalidInputError, LowerRecallError
@@ -23,7 +23,8 @@ from .landmarks.workers import Jobs
 #: The reason for `outside_transactions`.
 _WHY_OUTSIDE = "an index is encoded and built in many transactions"
 
-_FINISH_SWAP: LiteralString = "SELECT * FROM hashindex._finish_swap($1, $2, $3, $4)"
+_COMPARE: LiteralString = "SELECT * FROM hashindex._compare_set($1, $2, $3, $4)"
+_EXCHANGE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
 
 # Seconds to wait for searches under way before a former set is left.
 _FEW_SECONDS = 5.0
@@ -78,10 +79,15 @@ def encode(
         index.reporting_drops(),
     ):
         written = 0
-        for coming in read_sets(index.connection, index.name, "building"):
+        for coming in read_sets(index.connection, index.name, "building", "ready"):
+            replaces = index.state != "used" or is_rebalance(index, coming)
+            # A set that is ready was not taken, unless a run was cut off before it could be.
+            if not coming.is_lists or not (replaces or coming.state == "building"):
+                continue
             with claimed_work(index.connection, "swap", index.name) as work:
-                written = build_lists(coming, work, throttle, most_memory, most_jobs)
-                if coming.set_id == index.set_id or is_rebalance(index, coming):
+                if coming.state == "building":
+                    written = build_lists(coming, work, throttle, most_memory, most_jobs)
+                if replaces:
                     exchange(coming)
                 else:
                     finish_swap(coming)
@@ -117,9 +123,12 @@ def finish_swap(coming: IndexRow, tolerance: float = 0.01, *, force: bool = Fals
     """Compare a set with the one in use, and exchange the two if it finds as much."""
     if coming.is_lists:
         catch_up(coming)
-    values = [coming.name, coming.set_id, tolerance, force]
-    done = SetSwapped(*coming.change(_FINISH_SWAP, values)[0])
-    if not done.in_use:
+    with coming.connection.transaction():
+        values = [coming.name, coming.set_id, tolerance, force]
+        done = SetSwapped(*one_row(coming.connection, _COMPARE, values))
+    if done.in_use:
+        coming.change(_EXCHANGE, [coming.name, coming.set_id])
+    else:
         raise LowerRecallError(
             f"recall falls from {done.former_recall:.4f} to {done.recall:.4f}, by more than the "
             f"tolerance of {tolerance:g}: index {coming.name!r} keeps its set; {done.set} stays "
@@ -133,7 +142,7 @@ def exchange(coming: IndexRow) -> None:
     """Have searches use a set that is ready, and drop a former one that was like it."""
     former = read_row(coming.connection, coming.name)
     catch_up(coming)
-    coming.change("SELECT hashindex._exchange_set($1, $2)", [coming.name, coming.set_id])
+    coming.change(_EXCHANGE, [coming.name, coming.set_id])
     if former.state == "used" and is_rebalance(former, coming):
         drop_former(coming)
 
@@ -187,7 +196,9 @@ def rebalance(
         before = index.lists()
         [(made,)] = index.change("SELECT hashindex._begin_rebalance($1)", [index.name])
         coming = read_set(index.connection, made)
-        rows = build_lists(coming, work, Throttle(None), most_memory, most_jobs)
+        rows = 0
+        if coming.state == "building":
+            rows = build_lists(coming, work, Throttle(None), most_memory, most_jobs)
         exchange(coming)
         after = read_row(index.connection, index.name).lists()
         return Rebalanced(

@@ -19,7 +19,7 @@ from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError, TooLargeError
 from ..index import sets
-from ..index.build import encode
+from ..index.build import encode, rebalance
 from ..index.catalog import HasRow, IndexRow, read_row, read_set, read_sets
 from ..index.encoding import catch_up, encode_missing
 from ..index.landmarks.memory import as_bytes
@@ -221,6 +221,7 @@ class _Repairer:
         self.connection = index.connection
         self.done: list[str] = []
         self.left: list[str] = []
+        self._lost_landmarks = False
 
     def run(self, names: Names | None) -> Repaired:
         self.work.phase("looking at the table")
@@ -276,6 +277,9 @@ class _Repairer:
             self.done.append(f"recreated the codes{who}")
         restored = index.change("SELECT hashindex._restore_parts($1)", of)
         self.done += [f"{row[0]}{who}" for row in restored]
+        if index.state == "used" and index.trained_rows is not None:
+            restored_set = read_set(self.connection, index.set_id)
+            self._lost_landmarks = restored_set.trained_rows is None
 
     def _repair_codes(self, index: IndexRow) -> None:
         who = _named(index)
@@ -327,8 +331,12 @@ class _Repairer:
 
     def _finish(self) -> None:
         """Continue what was cut off: a first build, a rebalance, a swap."""
+        used = read_row(self.connection, self.index.name)
+        if self._lost_landmarks and used.waiting() < used.summary().rows:
+            rebalance(used)
+            self.done.append("built the landmarks again")
         coming = read_sets(self.connection, self.index.name, "building")
-        if not coming:
+        if not coming or not coming[0].is_lists:
             return
         try:
             encode(self.index)

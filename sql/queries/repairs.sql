@@ -3,11 +3,11 @@
 -- Writes where the table of an index is now, under which names. $1: the index; $2: the table;
 -- $3: the column; $4: those of the key; $5: that of the tenants. NULL leaves a name as it is.
 WITH before AS (SELECT i.column_name FROM hashindex.index i WHERE i.name = $1), moved AS (
-    UPDATE hashindex.index_set s SET column_name = $3 FROM before b
-    WHERE s.index_name = $1 AND s.column_name = b.column_name AND $3 IS NOT NULL
+    UPDATE hashindex.index_set s SET column_name = $3::text FROM before b
+    WHERE s.index_name = $1 AND s.column_name = b.column_name AND $3::text IS NOT NULL
 )
 UPDATE hashindex.index x
-SET schema_name = n.nspname, table_name = c.relname, column_name = coalesce($3, x.column_name),
+SET schema_name = n.nspname, table_name = c.relname, column_name = coalesce($3::text, x.column_name),
     key_columns = CASE WHEN $4::text[] IS NULL THEN x.key_columns
         ELSE (SELECT k.key_columns FROM hashindex._find_key(c.oid::regclass, $4::text[]) k) END,
     tenant_column = coalesce($5, x.tenant_column)

@@ -5,7 +5,7 @@ import re
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.indexes import indexed
+from fixtures.indexes import indexed, with_access
 from fixtures.roles import make_administrator
 from fixtures.traps import SPRUNG, lay_trap
 
@@ -250,7 +250,7 @@ def test_default_privileges_reach_no_table_of_an_index(connection, keeper, mallo
     make_docs(keeper)
     keeper.execute("REVOKE ALL ON shop.docs FROM PUBLIC, mallory")
     index = indexed(keeper, "docs", table="shop.docs")
-    index.configure(access="lists")
+    with_access(index, "lists")
     keeper.execute("SELECT hashindex._begin_build('docs')")
     made = "SELECT relname FROM pg_class WHERE relname ~ '^docs_' AND relkind = 'r'"
     assert len(keeper.execute(made).fetchall()) == 6

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.attackers import TELLING, telling
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from fixtures.landmarks import train_landmarks
 from fixtures.outdated import leave_extension
 from fixtures.roles import denied
@@ -180,7 +180,7 @@ def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
 def test_10_rights_on_one_column_give_no_codes(keeper, connection, mallory):
     connection.execute("GRANT INSERT ON items TO mallory; GRANT SELECT (id) ON items TO mallory")
     index = create_index(keeper)
-    index.configure(access="lists").encode()
+    with_access(index, "lists")
     held = connection.execute(
         "SELECT c.relname FROM pg_class c, aclexplode(c.relacl) acl "
         "WHERE c.relnamespace = 'hashindex'::regnamespace AND acl.grantee = 'mallory'::regrole"
@@ -217,7 +217,7 @@ def test_others_cannot_block_the_administrator(theirs, connection, mallory):
         mallory.execute("SELECT pg_advisory_lock(1751805794, %s)", [number])
     with denied():
         mallory.execute("INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)")
-    theirs.configure(access="lists").encode()
+    with_access(theirs, "lists")
     HashIndex.open(theirs.connection, "items_idx").rebalance()
     operations.repair(theirs)
     store.save(theirs.connection, theirs.loaded_model)

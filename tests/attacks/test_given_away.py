@@ -4,7 +4,7 @@ import contextlib
 
 import psycopg
 import pytest
-from fixtures.indexes import indexed
+from fixtures.indexes import indexed, with_access
 from fixtures.roles import make_administrator
 from psycopg import sql
 
@@ -58,7 +58,7 @@ def test_each_block_of_a_build_passes_the_gate(connection, keeper, as_role, monk
         return passed(*arguments)
 
     monkeypatch.setattr(gate, "pass_gate", counting)
-    index.configure(access="lists")
+    with_access(index, "lists")
     index.encode()
     beats = 0
     index.rebalance()

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.decoys import RUN_ALL, decoys, shadows
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from fixtures.outdated import leave_extension
 from fixtures.roles import make_administrator
 from pgvector import Vector
@@ -109,7 +109,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
     assert index.encode() == 300
     query = Vector(vectors[0])
     for access in ("lists", "scan"):
-        HashIndex.open(poisoned, "items_idx").configure(access=access).encode()
+        with_access(HashIndex.open(poisoned, "items_idx"), access)
         index = HashIndex.open(poisoned, "items_idx")
         assert index.access == access
         assert index.search(vectors[0], 3)[0].id == 1
@@ -354,7 +354,7 @@ def test_every_function_names_what_it_means(connection, home, vectors):
     )
     for access in ("scan", "lists"):
         index = create_index(connection, access, table="public.items")
-        index.configure(access=access).encode()
+        with_access(index, access)
     for name, model in (("halves", "lsh"), ("halves4", "lsh3")):
         create_index(connection, name, table="public.halves", model=model)
     functions = connection.execute(

@@ -5,7 +5,7 @@ import re
 import psycopg
 import pytest
 from fixtures.databases import run_as_admin
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from fixtures.roles import make_administrator
 from fixtures.traps import SPRUNG, WAYS, lay_trap, trapped_table
 
@@ -189,7 +189,7 @@ BY_INDEX = {
     "waiting": lambda i: i.waiting(),
     "summary": lambda i: i.summary(),
     "rebalance": lambda i: i.rebalance(),
-    "configure, encode": lambda i: i.configure(access="lists").encode(),
+    "configure, encode": lambda i: with_access(i, "lists"),
     "swap": lambda i: i.swap(model="other", force=True),
     "repair": lambda i: operations.repair(i, full=True),
     "evaluate": lambda i: evaluate.evaluate(i, queries=5),

@@ -1,6 +1,7 @@
 """Readers of an index learn nothing that the table does not show them."""
 
 import pytest
+from fixtures.indexes import with_access
 from fixtures.roles import denied
 
 from pg_hashindex import operations, store
@@ -71,7 +72,7 @@ def test_a_revoked_right_stays_revoked(keeper, connection, as_role, vectors):
 
     hold()
     for access in ("lists", "scan"):
-        index.configure(access=access).encode()  # type: ignore[arg-type]
+        with_access(index, access)  # type: ignore[arg-type]
         hold()
         if access == "lists":
             HashIndex.open(keeper, "items_idx").rebalance()
@@ -123,7 +124,7 @@ def test_row_security_that_is_enabled_later(keeper, connection, as_role):
     assert "index grant items_idx early --revoke" in fault
     assert "told" not in fault
     # New codes go only to roles that were granted them in spite of it.
-    index.configure(access="lists").encode()
+    with_access(index, "lists")
     assert rights_faults(index) == ""
 
 

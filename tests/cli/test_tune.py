@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fixtures.indexes import with_access
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError
@@ -36,7 +37,7 @@ def test_they_are_stored(on, index):
 
 
 def test_landmarks_and_a_log_of_queries_as_json(on, index):
-    index.configure(access="lists").encode()
+    with_access(index, "lists")
     log = ("--queries-from", "SELECT embedding FROM items WHERE id < 9")
     result = on("tune", "items_idx", "--recall", "1", "-k", "1", *log, "--json")
     printed = json.loads(result.stdout)

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
+from fixtures.indexes import with_access
 from fixtures.landmarks import assert_listed, tables_of
 from pg_hashindex.cli import main
 
@@ -183,8 +184,8 @@ def test_a_range_is_written_whole_or_not_at_all(listed, monkeypatch, small_range
 
 
 def encode_again(index):
-    index.configure(access="scan")
-    index.configure(access="lists")
+    with_access(index, "scan")
+    with_access(index, "lists")
     index.encode()
 
 

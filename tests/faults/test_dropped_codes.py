@@ -5,6 +5,7 @@ import threading
 import psycopg
 import pytest
 from fixtures.faults import eventually
+from fixtures.indexes import with_access
 from fixtures.landmarks import tables_of
 
 from pg_hashindex.db.connection import connect
@@ -34,7 +35,7 @@ def test_a_search_that_waits_while_its_codes_are_dropped(
 ):
     """It has the former function and snapshot, and no lock on the former codes yet."""
     if access != "lists":
-        listed.configure(access=access).encode()
+        with_access(listed, access)
     statement = SEARCHES[name]
     exact = [
         str(key)
@@ -50,7 +51,7 @@ def test_a_search_that_waits_while_its_codes_are_dropped(
 
 def test_near_codes_of_dropped_tables(listed, url):
     """Codes within a radius are of a table of codes alone, so the statement is to be run again."""
-    listed.configure(access="scan").encode()
+    with_access(listed, "scan")
     statement = f"SELECT id::text FROM hashindex.within_items_idx({_QUERY}, 3)"
     (refused,) = meet_a_drop(listed, url, statement, "read committed", "index", warm=True)
     assert isinstance(refused, psycopg.errors.SerializationFailure), refused

@@ -5,7 +5,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index
+from fixtures.indexes import create_index, with_access
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -85,11 +85,11 @@ def rebuilt(operator, access):
     if index.access == "lists":
         index.rebalance()
     if access == "scan":
-        index.configure(access="lists")
+        with_access(index, "lists")
         unless_it_waits(HashIndex.open(operator, "items_idx").encode)
-    HashIndex.open(operator, "items_idx").configure(access="scan")
+    with_access(HashIndex.open(operator, "items_idx"), "scan")
     if access != "scan":
-        HashIndex.open(operator, "items_idx").configure(access=access)  # type: ignore[arg-type]
+        with_access(HashIndex.open(operator, "items_idx"), access)  # type: ignore[arg-type]
         unless_it_waits(HashIndex.open(operator, "items_idx").encode)
 
 

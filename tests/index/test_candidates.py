@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import psycopg
 import pytest
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -234,7 +234,7 @@ def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(connection,
     store.save(connection, model_of(False, 1))
     for name in ("x", "x_next", "next_x"):
         create_index(connection, name, model="byhand")
-    HashIndex.open(connection, "x").configure(access="lists").encode()
+    with_access(HashIndex.open(connection, "x"), "lists")
     for name in ("x_next", "next_x"):
         index = HashIndex.open(connection, name)
         index.encode()

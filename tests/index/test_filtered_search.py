@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.filters import look_codes_up
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from pgvector import Vector
 
 from pg_hashindex import operations
@@ -324,7 +324,7 @@ def test_columns_of_odd_names(connection, model):
     )
     look_codes_up(connection)
     for access in ("scan", "lists"):
-        index = index.configure(access=access)  # type: ignore[arg-type]
+        index = with_access(index, access)  # type: ignore[arg-type]
         index.encode()
         index = HashIndex.open(connection, index.name)
         assert index.access == access

@@ -6,7 +6,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.fuzzing import FEW, ask, numbers, refused_rightly
-from fixtures.indexes import indexed
+from fixtures.indexes import indexed, with_access
 from hypothesis import given
 from hypothesis import strategies as st
 from pgvector import Vector
@@ -68,7 +68,7 @@ def test_the_least_and_most_dimensions(connection, dimension):
     rows[3] = rows[4] + 1
     for name in ("m_idx", "w_idx"):
         for access in ("lists",) if dimension < 100 else ("lists", "scan"):
-            index = HashIndex.open(connection, name).configure(access=access)  # type: ignore[arg-type]
+            index = with_access(HashIndex.open(connection, name), access)  # type: ignore[arg-type]
             index.encode()
             hits = HashIndex.open(connection, name).search(rows[3], 12)
             near = np.argsort(np.linalg.norm(rows - rows[3], axis=1), kind="stable")

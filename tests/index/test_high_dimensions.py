@@ -3,6 +3,7 @@
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import with_access
 from pgvector import HalfVector, Vector
 
 from pg_hashindex import store
@@ -49,7 +50,7 @@ def test_more_dimensions_than_pgvector_indexes(connection, dimension, kind, meth
     store.save(connection, model)
     index = HashIndex.create_lists(connection, "wide_idx", table="wide", column="v", model="m")
     index.encode()
-    index.configure(access="lists")
+    with_access(index, "lists")
     HashIndex.open(connection, "wide_idx").encode()
     connection.execute("UPDATE wide SET v = (SELECT w.v FROM wide w WHERE w.id = 8) WHERE id = 7")
     X[7] = X[8]

@@ -4,7 +4,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from fixtures.landmarks import (
     assert_listed,
     entries,
@@ -293,9 +293,9 @@ def test_keys_of_any_type(connection, model, kind, key):
     assert index.encode(batch_rows=70) == 200
     assert_fresh(index)
     row = connection.execute("SELECT id, v FROM keyed OFFSET 17 LIMIT 1").fetchone()
-    index.configure(access="lists").encode()
+    with_access(index, "lists")
     for access in ("lists", "scan"):
-        index = HashIndex.open(connection, "items_idx").configure(access=access)  # type: ignore[arg-type]
+        index = with_access(HashIndex.open(connection, "items_idx"), access)  # type: ignore[arg-type]
         assert_fresh(index)
         # Answers have the text of a key of type character, which is not padded.
         found = row[0].rstrip() if kind == "char(5)" else row[0]
@@ -381,7 +381,7 @@ def test_rebalance_refused(index, url):
         pytest.raises(InvalidInputError, match="many transactions"),
     ):
         index.rebalance()
-    plain = index.configure(access="scan")
+    plain = with_access(index, "scan")
     with pytest.raises(InvalidInputError, match="has the access path scan"):
         plain.rebalance()
 

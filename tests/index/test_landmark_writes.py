@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from fixtures.indexes import indexed
+from fixtures.indexes import indexed, with_access
 from fixtures.landmarks import assert_listed, entries, landmarks_of, nearest_landmarks, tables_of
 from pgvector import Vector
 
@@ -91,7 +91,7 @@ def test_a_writer_with_a_snapshot_from_before_the_landmarks(connection, items, m
     with psycopg.connect(url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("SELECT count(*) FROM items")
-        index.configure(access="lists").encode()
+        with_access(index, "lists")
         with pytest.raises(psycopg.errors.SerializationFailure, match="built again since"):
             old.execute("INSERT INTO items VALUES (9999, 'z', '[1,1,1,1,1,1,1,1]')")
         old.rollback()
@@ -196,7 +196,7 @@ def test_a_writer_that_waits_meets_its_landmarks(index, url):
         written = threads.submit(writer.execute, write)
         eventually(lambda: waiting() == 1)
         scanned = HashIndex.open(other, "items_idx")
-        done = threads.submit(lambda: scanned.configure(access="scan").encode())
+        done = threads.submit(lambda: with_access(scanned, "scan"))
         eventually(lambda: done.done() or waiting() == 2)
         holder.execute("COMMIT")
         assert (written.result().rowcount, done.result()) == (1, 0)

@@ -4,6 +4,7 @@ import asyncio
 
 import psycopg
 import pytest
+from fixtures.indexes import with_access
 
 from pg_hashindex import AsyncHashIndex, HashIndex
 from pg_hashindex.errors import HashIndexError, InvalidInputError
@@ -54,7 +55,7 @@ def test_an_error_in_a_pipeline_is_that_of_a_search(index, vectors):
 @pytest.mark.parametrize("index_template", ["table"], indirect=True)
 def test_builds_in_a_pipeline(index):
     """They copy rows, which no pipeline can: psycopg's message says so, and nothing changes."""
-    index.configure(access="lists")
+    with_access(index, "lists")
     index.encode()
     before = index.row.codes
     with index.connection.pipeline(), pytest.raises(HashIndexError, match="pipeline"):

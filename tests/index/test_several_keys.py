@@ -7,6 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh, of_tables
+from fixtures.indexes import with_access
 from pgvector import Vector
 from psycopg import sql
 from scipy.spatial.distance import cdist
@@ -241,7 +242,7 @@ def test_codes_by_key_and_within_a_radius(index):
 
 def test_landmarks_and_writes_while_they_are_built(posts):
     index = make(posts)
-    index.configure(access="lists").encode()
+    with_access(index, "lists")
     assert index.access == "lists"
     assert_fresh(index)
     posts.execute("SELECT hashindex._begin_build('posts_idx')")

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import with_access
 from fixtures.landmarks import assert_listed
 
 from pg_hashindex.db import throttle
@@ -100,8 +101,8 @@ def test_no_pause_without_a_limit(bare, clock):
 
 def test_listing_by_landmarks_is_slowed_too(listed, other, clock):
     """3,000 rows at 1,200 a second: about 600 at a time, of whole pages."""
-    listed.configure(access="scan")
-    listed.configure(access="lists")
+    with_access(listed, "scan")
+    with_access(listed, "lists")
     read = []
     clock.look = lambda: read.append(count(other, "items_idx_staged"))
     listed.encode(rows_per_second=1200)

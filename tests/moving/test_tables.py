@@ -5,7 +5,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.house import run
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from pgvector import Vector
 
 from pg_hashindex import operations
@@ -80,7 +80,7 @@ def exact(connection, query):
 def test_searches_and_writes(connection, model, vectors, docs):
     index = indexed(connection, "docs_idx", table="docs", column="v")
     for access in ("scan", "lists"):
-        index.configure(access=access)
+        with_access(index, access)
         index.encode()
         for query in vectors[250:252]:
             found = index.search(query, 7, candidates=300)

@@ -2,7 +2,7 @@
 
 import pytest
 from fixtures.health import findings, troubles
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from fixtures.landmarks import tables_of
 from fixtures.roles import denied
 
@@ -131,7 +131,7 @@ def test_functions(connection, index):
 
 
 def test_an_access_path(connection, other, index):
-    index.configure(access="lists")
+    with_access(index, "lists")
     found = findings(index)["access"]
     assert (found.status, found.advice) == ("warning", "pg-hashindex index encode items_idx")
     assert "access path lists is not built" in found.detail

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fixtures.code_indexes import fill
 from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile
-from fixtures.indexes import indexed
+from fixtures.indexes import indexed, with_access
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lists"])
 def test_each_access_path(connection, items, vectors, lsh_model, access):
     index = index_with_profile(connection, lsh_model, vectors)
-    index.configure(access=access).encode()
+    with_access(index, access)
     assert_quiet(index)
     lists = {"lists", "landmarks"} if access == "lists" else set()
     assert set(findings(index)) == ALWAYS | lists

@@ -5,7 +5,7 @@ import pytest
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh, former, other_sets
 from fixtures.health import assert_quiet, findings
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from fixtures.landmarks import assert_listed, relations, tables_of
 
 from pg_hashindex import operations, store
@@ -33,7 +33,7 @@ def everything(index):
     codes = index.codes.as_string(index.connection)
     rows = index.connection.execute(
         f"SELECT xmin::text, ctid::text, t::text FROM {codes} t "
-        "UNION ALL SELECT xmin::text, ctid::text, i::text FROM hashindex.index i "
+        "UNION ALL SELECT xmin::text, ctid::text, s::text FROM hashindex.index_set s "
         "UNION ALL SELECT xmin::text, oid::text, tgname || tgenabled::text FROM pg_trigger "
         "UNION ALL SELECT xmin::text, oid::text, proname FROM pg_proc "
         "WHERE pronamespace = 'hashindex'::regnamespace".encode()
@@ -43,7 +43,7 @@ def everything(index):
 
 @pytest.mark.parametrize("access", ["scan", "lists"])
 def test_where_all_is_well_nothing_changes(index, access):
-    index.configure(access=access)
+    with_access(index, access)
     index.encode()
     before = everything(index)
     for full in (False, True):
@@ -192,12 +192,10 @@ def test_landmarks_that_are_gone(listed):
     # Until then, searches are exact.
     assert listed.search(QUERY, 20) == before
     assert operations.repair(listed).done == (
-        "access path lists was incomplete: searches scan all codes until it is built again",
-        # Together with the path.
-        "encoded 3000 rows",
-        "built the access path lists",
+        "recreated the landmarks",
+        "built the landmarks again",
     )
-    assert (reopened(listed).access, reopened(listed).building) == ("lists", None)
+    assert (reopened(listed).access, reopened(listed).state) == ("lists", "used")
     assert_listed(listed)
     assert listed.search(QUERY, 20, candidates=3000, effort=1000) == before
     assert operations.repair(listed).done == ()
@@ -235,20 +233,14 @@ def test_leftovers_of_runs(index):
     connection.execute(
         "CREATE INDEX by_length ON hashindex.set_1_codes (length(code));"
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'hashindex.by_length'::regclass;"
-        "CREATE TABLE hashindex.set_1_staged (id int);"
-        "SELECT hashindex._adopt(i, 'hashindex.set_1_staged', 'codes') FROM hashindex.index i"
+        "CREATE TABLE hashindex.set_99_staged (id int);"
+        "SELECT hashindex._adopt(i, 'hashindex.set_99_staged', 'codes') FROM hashindex.index i"
     )
     assert operations.repair(index).done == (
-        "dropped table hashindex.set_1_staged, which a run had left",
+        "dropped table hashindex.set_99_staged, which a run had left",
         "dropped index hashindex.by_length, which a run had left",
     )
     assert relations(connection) == before
-
-
-def test_an_access_path_that_was_being_built(index):
-    index.configure(access="lists")
-    assert operations.repair(index).done == ("encoded 300 rows", "built the access path lists")
-    assert reopened(index).access == "lists"
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, with_access
 from fixtures.roles import denied, make_administrator
 
 from pg_hashindex import operations, store
@@ -86,7 +86,7 @@ def test_members_work_for_him(administrator, connection, as_role, vectors):
     HashIndex.open(bob, "items_idx").encode()
     store.save(cat, other_model(vectors))
     for session, access in ((ann, "lists"), (cat, "scan"), (bob, "lists")):
-        HashIndex.open(session, "items_idx").configure(access=access).encode()  # type: ignore[arg-type]
+        with_access(HashIndex.open(session, "items_idx"), access)  # type: ignore[arg-type]
         assert owners(connection) == {"keeper"}
     HashIndex.open(cat, "items_idx").rebalance()
     HashIndex.open(ann, "items_idx").swap(model="lsh2", force=True)

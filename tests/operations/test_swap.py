@@ -145,7 +145,7 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(index, other):
     assert_fresh(reopened(index))
     reopened(index).drop()
     left = objects(index.connection)
-    assert not [name for _, name in left if "items_idx" in name or "set_" in name]
+    assert not [name for _, name in left if re.search("items_idx|set_[0-9]", name)]
 
 
 def numbered(one):
@@ -158,7 +158,7 @@ def test_dropping_an_index_in_a_swap_leaves_nothing(index, other):
     begin(index.connection)
     index.drop()
     left = objects(index.connection)
-    assert not [name for _, name in left if "items_idx" in name or "set_" in name]
+    assert not [name for _, name in left if re.search("items_idx|set_[0-9]", name)]
     assert list_indexes(index.connection) == []
 
 
@@ -272,8 +272,6 @@ def test_the_access_path_comes_along(connection, items, model, other, access):
 def test_another_access_path_may_be_asked_for(index, other):
     index.swap(model="other", access="lists", force=True)
     assert reopened(index).access == "lists"
-    index.prune()
-    index.swap(model="other", force=True)
     index.prune()
     index.swap(model="other", access="scan", force=True)
     assert reopened(index).access == "scan"
@@ -403,7 +401,7 @@ def test_a_row_of_before_a_swap_says_that_its_codes_were_replaced(in_table, othe
 def test_a_second_swapper_is_sent_away(url, index, other):
     with connect(url) as second:
         claim(second, "swap", "items_idx")
-        with pytest.raises(InUseError, match="being swapped by another session"):
+        with pytest.raises(InUseError, match="being built by another session"):
             index.swap(model="other")
     assert other_sets(index) == []
 
@@ -440,8 +438,8 @@ def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors)
 
 
 @pytest.mark.newest
-def test_a_drop_that_waits_for_a_rollback(url, in_table, other):
-    """The drop would take the codes that the index has now; it begins again."""
+def test_a_prune_that_waits_for_a_rollback(url, in_table, other):
+    """The set that was the former one is in use then, and stays."""
     in_table.swap(model="other", force=True)
     failures = []
 
@@ -460,7 +458,7 @@ def test_a_drop_that_waits_for_a_rollback(url, in_table, other):
             thread.start()
             eventually(lambda: in_table.connection.execute(waiting, pid).rowcount > 0)
         thread.join(30)
-    assert [error.sqlstate for error in failures] == ["40001"]
+    assert failures == []
     assert reopened(in_table).model == "lsh"
     assert_fresh(reopened(in_table))
 

@@ -7,6 +7,7 @@ import time
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import with_access
 from fixtures.work import seen
 
 from pg_hashindex import store
@@ -80,7 +81,7 @@ def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, monkey
 def test_on_a_connection_that_is_not_in_autocommit_mode(bare, other, always):
     bare.connection.autocommit = False
     with bare.connection.transaction():
-        bare.configure(access="lists")
+        with_access(bare, "lists")
     assert bare.encode(batch_rows=100) == 300
     assert not bare.connection.autocommit
     assert bare.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
@@ -149,7 +150,7 @@ def test_access_paths_say_what_they_are_at(bare, phases, always):
         ]),
     ):  # fmt: skip
         before = phases()
-        bare.configure(access=access).encode()  # type: ignore[arg-type]
+        with_access(bare, access)  # type: ignore[arg-type]
         assert phases()[len(before) :] == steps
 
 

@@ -240,7 +240,7 @@ def test_lists_are_incomplete_in_sql(connection, docs):
     made = create(connection, access="lists")
     assert made is not None
     assert made[0] == "codes of docs:1 in lists"
-    assert connection.execute("SELECT encoded FROM hashindex.index").fetchone() == (False,)
+    assert connection.execute("SELECT encoded FROM hashindex.index_set").fetchone() == (False,)
 
 
 def test_writers_without_pgvectors_schema_are_named(connection, docs, as_role):

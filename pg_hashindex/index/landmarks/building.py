@@ -101,7 +101,10 @@ _LEFT: LiteralString = """
 
 _MARK_WRITTEN: LiteralString = """
     UPDATE {ranges} SET written = true WHERE number = $1 AND NOT written
-      AND EXISTS (SELECT FROM hashindex.index_set s WHERE s.id = $2 AND s.state = 'building')
+      AND EXISTS (
+          SELECT FROM hashindex.index_set s
+          WHERE s.id = $2 AND s.state = 'building' AND s.generation = $3
+      )
 """
 
 _IS_WRITTEN: LiteralString = "SELECT r.written FROM {ranges} r WHERE r.number = $1"
@@ -132,6 +135,8 @@ class ListBuild(TableReader):
         #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
         self.largest: float | None = None
         self._rows = 0
+        # The number of the attempt: another one makes the tables anew.
+        self._generation: int | None = None
         # The tenants with landmarks, in an index that has tenants.
         self._tenants = Tenants([], np.zeros(1, np.intp))
         #: Whether only directions count in means of rows.
@@ -205,6 +210,9 @@ class ListBuild(TableReader):
             self._lock_table()
             # Whoever lists codes meanwhile would put them into the former lists.
             self._execute("LOCK TABLE {codes} IN SHARE ROW EXCLUSIVE MODE")
+            used = "SELECT FROM hashindex.index_set s WHERE s.id = $1 AND s.state = 'used'"
+            if self._execute(used, [self.index.set_id]).fetchone() is None:
+                raise self._given_up()
             self.work.phase("putting codes in the order of landmarks")
             _, _, _, first = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
             points = self._halves(centres)
@@ -229,11 +237,14 @@ class ListBuild(TableReader):
 
     def _left_off(self) -> _Step:
         """Return the step that a previous run has reached, the first one if there was no run."""
-        (state,) = self._execute(
-            "SELECT max(s.state) FROM hashindex.index_set s WHERE s.id = $1", [self.index.set_id]
+        row = self._execute(
+            "SELECT s.generation FROM hashindex.index_set s "
+            "WHERE s.id = $1 AND s.state = 'building'",
+            [self.index.set_id],
         ).fetchone()
-        if state != "building":
+        if row is None:
             raise self._given_up()
+        (self._generation,) = row
         (lacking,) = self._execute(
             "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::text[]) n "
             "WHERE to_regclass(n) IS NULL",
@@ -263,9 +274,13 @@ class ListBuild(TableReader):
         self.largest = None if centres is None else centres.largest
         self.work.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
-        if centres is not None:
-            with self.connection.transaction():
+        with self.connection.transaction():
+            if centres is not None:
                 self._write_landmarks(self._halves(centres))
+            # Rows that are written into later pages are logged by triggers. Ranges are the same
+            # whatever number of processes reads them, and so are the blocks that are computed.
+            heap, pages = self._heap(), self._count_pages()
+            self._execute(_LIST_RANGES, [heap.file, pages, self._fitting(pages, self._rows)])
 
     def _train(self, rows: int) -> Centres | None:
         """Train landmarks on rows that each round draws; return None if the table has none."""
@@ -369,10 +384,9 @@ class ListBuild(TableReader):
     def _begin_logging(self) -> None:
         self._lock_table()
         self._execute("SELECT hashindex._begin_lists($1)", [self.index.set_id])
-        # Rows that are written into later pages are logged by triggers. Ranges are the same
-        # whatever number of processes reads them, and so are the blocks that are computed.
-        heap, pages = self._heap(), self._count_pages()
-        self._execute(_LIST_RANGES, [heap.file, pages, self._fitting(pages, self._rows)])
+        (self._generation,) = self._execute(
+            "SELECT s.generation FROM hashindex.index_set s WHERE s.id = $1", [self.index.set_id]
+        ).fetchone()
 
     def _lock_table(self) -> None:
         # After waiting for the lock, the transaction must see what was written until then.
@@ -438,12 +452,9 @@ class ListBuild(TableReader):
         rows = max(0, rows)
         self.work.phase("reading rows", rows)
         workers = self._started_workers(rows, 0 if landmarks is None else len(landmarks))
-        pass_ = workers.begin(
-            Pass(
-                ranges, {"heap": heap, "largest": self.largest}, list,
-                None if sums is None else sums.merge,
-            )
-        )  # fmt: skip
+        task = {"heap": heap, "largest": self.largest, "generation": self._generation}
+        merge = None if sums is None else sums.merge
+        pass_ = workers.begin(Pass(ranges, task, list, merge))
         with Progress("reading", rows, work=self.work) as bar:
 
             def show(done: int) -> None:
@@ -491,6 +502,7 @@ class ListBuild(TableReader):
             ranges.ready()
             self._add_rows(round_, task, ranges)
             return round_.parts()
+        self._generation = task["generation"]
         self._check_building()
         landmarks, largest = self._stored_landmarks(), task["largest"]
         sums = self._new_sums(landmarks, largest)
@@ -619,7 +631,7 @@ class ListBuild(TableReader):
         with self.connection.transaction():
             # No need to wait for the disk: a crash empties these tables anyway.
             self._execute("SET LOCAL synchronous_commit TO off")
-            values = [place.number, self.index.set_id]
+            values = [place.number, self.index.set_id, self._generation]
             if not self._execute(_MARK_WRITTEN, values).rowcount:
                 self._check_building()
                 # The server has written them for a process that was killed before it knew.
@@ -633,8 +645,9 @@ class ListBuild(TableReader):
     def _check_building(self) -> None:
         """Refuse to continue a build that another session gave up."""
         row = self._execute(
-            "SELECT FROM hashindex.index_set s WHERE s.id = $1 AND s.state = 'building'",
-            [self.index.set_id],
+            "SELECT FROM hashindex.index_set s "
+            "WHERE s.id = $1 AND s.state = 'building' AND s.generation = $2",
+            [self.index.set_id, self._generation],
         ).fetchone()
         if row is None:
             raise self._given_up()
