@@ -380,15 +380,18 @@ SET standard_conforming_strings = on
 AS $$
 DECLARE
     s hashindex.index_set := hashindex._set_of(i.name);
+    by_lists boolean := coalesce(s.access IN ('lists', 'scan'), false);
     held record;
     base text := format('%I.%I', i.schema_name, i.table_name);
     answer text := string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) FROM unnest(hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(shown, type, n);
 BEGIN
-    -- A function cannot be replaced by one with other columns in its answer. Those of lists have others besides.
+    -- A function cannot be replaced by one with other columns in its answer, and would stand beside one with other arguments.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname IN ('search_' || i.name, 'candidates_' || i.name, 'within_' || i.name)
-      AND (array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i) OR p.proname NOT LIKE 'search%' AND NOT coalesce(s.access IN ('lists', 'scan'), false));
-    IF s.access IN ('lists', 'scan') THEN
+    WHERE p.proname IN ('search_' || i.name, 'candidates_' || i.name, 'within_' || i.name) AND CASE
+        WHEN array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i) THEN true
+        WHEN starts_with(p.proname, 'search_') THEN i.tenant_column IS NOT NULL AND 'all_tenants' = ANY (p.proargnames) = by_lists
+        ELSE NOT by_lists END;
+    IF by_lists THEN
         PERFORM hashindex._create_list_search(i, s);
         RETURN;
     ELSIF s.id IS NULL THEN

@@ -103,8 +103,8 @@ BEGIN
         -- Codes of a small tenant are in no list, and those of a large one belong to different landmarks than their neighbours.
         found.unlisted := 0;
     END IF;
-    SELECT abs(s.correlation) INTO together FROM pg_stats s
-    WHERE (s.schemaname, s.tablename, s.attname) = ('hashindex', hashindex._part_of(s, 'codes'), 'landmark');
+    SELECT abs(k.correlation) INTO together FROM pg_stats k
+    WHERE (k.schemaname, k.tablename, k.attname) = ('hashindex', hashindex._part_of(s, 'codes'), 'landmark');
     wrong := array_remove(ARRAY[
         CASE WHEN found.lost > 0 THEN format('%s codes are in no existing list, so that searches miss their rows', found.lost) END,
         CASE WHEN found.in_long > 0.05 * found.n THEN

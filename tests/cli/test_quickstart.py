@@ -333,7 +333,7 @@ def test_landmarks_of_large_tables(start, bare, monkeypatch):
     monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     start("--access", "lists", "--yes")
     index = HashIndex.open(bare, NAME)
-    assert (index.access, index.building) == ("lists", None)
+    assert (index.access, index.state) == ("lists", "used")
     # Reached by reading more lists.
     assert recall(bare) >= 0.93
 

@@ -226,7 +226,7 @@ def test_a_swap_of_an_index_with_an_access_path(url, connection, items, second, 
     assert opened(connection).access == "lists"
     online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:2"))
     found = opened(connection)
-    assert (found.access, found.building, found.effort) == ("lists", None, 5)
+    assert (found.access, found.state, found.effort) == ("lists", "used", 5)
     assert_fresh(found)
 
 

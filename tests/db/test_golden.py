@@ -76,7 +76,7 @@ def test_functions_of_an_index(connection, name):
     index = HashIndex.create_lists(connection, name, access="lists", **options)
     index.encode()
     index = HashIndex.open(connection, name)
-    assert (index.access, index.building) == ("lists", None)
+    assert (index.access, index.state) == ("lists", "used")
     every = {"filter": "true"} if "tenant" in options else {}
     assert index.search_like(KEYS[options["table"]], 3, **every)
     found = texts(connection, index)

@@ -162,7 +162,7 @@ class Machine(Writers):
     @rule()
     def rebalance(self):
         def act(index):
-            if (index.access, index.building) == ("lists", None):
+            if (index.access, index.state) == ("lists", "used"):
                 index.rebalance()
 
         self._operate(act)
@@ -176,7 +176,7 @@ class Machine(Writers):
             raise KilledError
 
         def act(index):
-            if (index.access, index.building) == ("lists", None):
+            if (index.access, index.state) == ("lists", "used"):
                 with contextlib.suppress(KilledError):
                     index.rebalance()
 

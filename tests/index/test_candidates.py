@@ -65,7 +65,7 @@ def make(connection, weighted, cuts, access, **options):
         **options,
     )
     index = HashIndex.open(connection, "items_idx")
-    assert index.building is None
+    assert index.state == "used"
     return index, Ranked(connection, model)
 
 

@@ -142,7 +142,7 @@ def test_a_run_that_was_cut_off_goes_on(connection, begun, between_blocks, monke
     with pytest.raises(KeyboardInterrupt):
         begun.encode()
     index = HashIndex.open(connection, "items_idx")
-    assert (index.access, index.building) == ("scan", "lists")
+    assert (index.access, index.state) == ("lists", "building")
     # Meanwhile searches find what is written.
     connection.execute("INSERT INTO items VALUES (9000, 'a', '[1,1,1,1,1,1,1,1]')")
     connection.execute("DELETE FROM items WHERE id IN (3, 250)")
@@ -329,7 +329,7 @@ def test_an_empty_table_has_nothing_to_train_on(connection, model):
     )
     assert index.encode() == 0
     index = HashIndex.open(connection, "n")
-    assert (index.access, index.building) == ("scan", "lists")
+    assert (index.access, index.state) == ("lists", "building")
     assert index.search(np.ones(8)) == []
     connection.execute("INSERT INTO nothing VALUES (1, '[1,2,3,4,5,6,7,8]')")
     index.encode()

@@ -26,7 +26,7 @@ def index(listed):
 
 
 def test_every_row_is_in_one_list(index):
-    assert (index.access, index.building, index.effort) == ("lists", None, 80)
+    assert (index.access, index.state, index.effort) == ("lists", "used", 80)
     assert_listed(index)
     lists = index.lists()
     assert lists.landmarks > 50
