@@ -215,7 +215,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         for what, value in (("name", name), ("table", table), ("column", column), ("model", model)):
             if not isinstance(value, str):
                 raise InvalidInputError(f"{what} must be text, got a {type(value).__name__}")
-        given = {"access": "scan"} | checked_options(name, options)
+        given = {"access": "lists" if options.get("tenant") else "scan"}
+        given |= checked_options(name, options)
         sets.begin(connection, name, table, column, model, given, patience=patience)
         return cls.open(connection, name)
 

@@ -52,7 +52,7 @@ class Ranked(NamedTuple):
 
 def codes_of(connection):
     """The table of codes, which a build makes a new one of."""
-    row = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
+    row = connection.execute("SELECT 'set_' || id || '_codes' FROM hashindex.index_set").fetchone()
     return str(row[0])
 
 

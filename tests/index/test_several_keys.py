@@ -248,7 +248,7 @@ def test_landmarks_and_writes_while_they_are_built(posts):
     posts.execute("SELECT hashindex._begin_build('posts_idx')")
     posts.execute("UPDATE posts SET embedding = %s, id = id + 500 WHERE id < 10", [vector(9)])
     posts.execute("DELETE FROM posts WHERE id BETWEEN 20 AND 30")
-    touched = posts.execute("SELECT id_1, id_2 FROM hashindex.set_2_log").fetchall()
+    touched = posts.execute("SELECT id_1, id_2 FROM hashindex.set_1_log").fetchall()
     assert {(1, 501), (2, 3), (3, 25)} <= set(touched)
     posts.execute("TRUNCATE posts")
     (emptied,) = posts.execute("SELECT hashindex._catch_up('posts_idx')").fetchone()
