@@ -207,7 +207,7 @@ def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
     index = create_index(connection, model="byhand", access="lists")
     assert index.encode() == 0
-    assert HashIndex.open(connection, "items_idx").access == "scan"
+    assert HashIndex.open(connection, "items_idx").trained_rows is None
     query = Vector(vectors[3])
     search = "SELECT id FROM hashindex.search_items_idx(%s, 3)"
     assert connection.execute(search, [query]).fetchall() == []
@@ -215,8 +215,8 @@ def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
         for i, vector in enumerate(vectors):
             copy.write_row((i + 1, Vector(vector)))
     assert connection.execute(search, [query]).fetchall()[0] == (4,)
-    index.encode()
-    assert HashIndex.open(connection, "items_idx").access == "lists"
+    index.rebalance()
+    assert HashIndex.open(connection, "items_idx").trained_rows == 300
     assert connection.execute(search, [query]).fetchall()[0] == (4,)
     # Emptied, and filled again, by triggers alone.
     connection.execute("CREATE TABLE kept AS TABLE items; TRUNCATE items")
@@ -233,7 +233,7 @@ def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(connection,
     """While one index is built, the functions of another are left alone."""
     store.save(connection, model_of(False, 1))
     for name in ("x", "x_next", "next_x"):
-        create_index(connection, name, model="byhand")
+        indexed(connection, name, model="byhand")
     with_access(HashIndex.open(connection, "x"), "lists")
     for name in ("x_next", "next_x"):
         index = HashIndex.open(connection, name)

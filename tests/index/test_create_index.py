@@ -447,7 +447,7 @@ def test_codes_of_an_unlogged_table_are_unlogged(connection, model):
     connection.execute("CREATE UNLOGGED TABLE fast (id int PRIMARY KEY, v vector(8))")
     create_index(connection, "fast", table="fast", column="v")
     row = connection.execute(
-        "SELECT relpersistence::text FROM pg_class WHERE relname = 'fast_codes'"
+        "SELECT relpersistence::text FROM pg_class WHERE relname = 'set_1_codes'"
     ).fetchone()
     assert row == ("u",)
 

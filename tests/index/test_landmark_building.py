@@ -81,7 +81,6 @@ def run(url, *statements):
 def test_codes_lie_in_the_order_of_landmarks(index):
     assert_listed(index)
     codes, landmarks = tables_of(index)
-    assert codes.removeprefix("items_idx_codes_") == landmarks.removeprefix("items_idx_landmarks_")
     rows = index.connection.execute(
         f"SELECT landmark FROM hashindex.{codes} ORDER BY ctid".encode()
     ).fetchall()
@@ -261,7 +260,7 @@ def test_a_build_whose_table_was_dropped_begins_again(
     monkeypatch.undo()
     (table,) = connection.execute(
         "SELECT c.oid::regclass::text FROM pg_class c "
-        "WHERE c.relname LIKE %s AND c.relkind = 'r'", [f"items_idx_{part}"]
+        "WHERE c.relname LIKE %s AND c.relkind = 'r'", [f"set_%_{part}"]
     ).fetchone() or ("",)  # fmt: skip
     connection.execute(f"DROP TABLE {table}".encode())
     operations.repair(begun)
@@ -329,12 +328,12 @@ def test_an_empty_table_has_nothing_to_train_on(connection, model):
     )
     assert index.encode() == 0
     index = HashIndex.open(connection, "n")
-    assert (index.access, index.state) == ("lists", "building")
+    assert (index.access, index.state, index.trained_rows) == ("lists", "used", None)
     assert index.search(np.ones(8)) == []
     connection.execute("INSERT INTO nothing VALUES (1, '[1,2,3,4,5,6,7,8]')")
-    index.encode()
+    index.rebalance()
     index = HashIndex.open(connection, "n")
-    assert index.access == "lists"
+    assert index.trained_rows == 1
     assert [hit.id for hit in index.search(np.ones(8))] == [1]
 
 
@@ -373,7 +372,7 @@ def test_rebalance(index, vectors):
 @pytest.mark.newest
 def test_rebalance_refused(index, url):
     with psycopg.connect(url, autocommit=True) as other:
-        claim(other, "access", "items_idx")
+        claim(other, "swap", "items_idx")
         with pytest.raises(InUseError, match="built by another session"):
             index.rebalance()
     with (
@@ -381,16 +380,13 @@ def test_rebalance_refused(index, url):
         pytest.raises(InvalidInputError, match="many transactions"),
     ):
         index.rebalance()
-    plain = with_access(index, "scan")
-    with pytest.raises(InvalidInputError, match="has the access path scan"):
-        plain.rebalance()
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_a_path_that_was_given_up_is_not_gone_on_with(
-    connection, begun, between_blocks, number, monkeypatch, url
+def test_a_build_that_was_given_up_is_not_continued(
+    index, between_blocks, number, monkeypatch, url
 ):
-    give_up = "SELECT hashindex.configure_index('items_idx', 'scan')"
+    give_up = "SELECT hashindex._give_up('items_idx', true)"
     train = building.train_by_blocks
 
     def interrupted(*arguments, **options):
@@ -401,13 +397,11 @@ def test_a_path_that_was_given_up_is_not_gone_on_with(
         between_blocks(number, lambda: run(url, give_up))
     else:
         monkeypatch.setattr(building, "train_by_blocks", interrupted)
-    with pytest.raises(DatabaseStateError, match="configured otherwise while its"):
-        begun.encode()
+    with pytest.raises(DatabaseStateError, match="gave up"):
+        index.rebalance()
     monkeypatch.undo()
-    # The codes are those of the rows that triggers have seen, and bulk encoding adds the others.
-    index = HashIndex.open(connection, "items_idx")
-    assert index.encode() == 300
     assert_fresh(index)
+    assert_listed(index)
 
 
 @pytest.mark.newest
