@@ -114,7 +114,8 @@ def build_lists(coming: IndexRow, work: Work, throttle: Throttle, memory: int, j
     # Loads SciPy.
     from .landmarks.building import ListBuild
 
-    rows = ListBuild(coming, work, throttle, memory=memory, jobs=jobs).run()
+    with coming.reporting_drops():
+        rows = ListBuild(coming, work, throttle, memory=memory, jobs=jobs).run()
     coming.warn_of_long_tenants()
     return rows
 
