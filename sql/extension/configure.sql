@@ -13,8 +13,7 @@ BEGIN
                 AND e.extname = 'pg_hashindex'
           )
     LOOP
-        -- pg_dump appends this to its query. A swap's row refers to another one, which has to come first among INSERTs.
-        PERFORM pg_extension_config_dump(relation, CASE relation WHEN 'hashindex.index'::regclass THEN 'ORDER BY swap_of NULLS FIRST' ELSE '' END);
+        PERFORM pg_extension_config_dump(relation, '');
     END LOOP;
 END
 $$;
