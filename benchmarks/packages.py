@@ -67,7 +67,7 @@ def ours(connection: Connection, X: NDArray[np.float32]) -> Iterator[System]:
         words = f"{method} {bits or DIMENSION} bits, re-rank 200"
         built = {"system": words, "build_s": end - start}
         built["encoded_rows_a_second"] = round(encoded / (end - encoding))
-        yield built, f'hashindex."{name}_codes"', search
+        yield built, f"hashindex.{index.metadata.code_table}", search
         index.drop()
 
 

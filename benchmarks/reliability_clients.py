@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from pg_hashindex.db.connection import Connection, connect
-from pg_hashindex.index import catalog
-from pg_hashindex.index.catalog import Access
+from pg_hashindex.index import catalog, sets
+from pg_hashindex.index.catalog import Access, IndexRow
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.operations import swaps as swapping
 from pg_hashindex.server import EmbeddedServer
 
 CLIENTS = 4
@@ -68,7 +67,8 @@ class Soaked:
 
 def operate(url: str, seconds: float, pipe: Any) -> None:
     """Swap back and forth, roll back, and prune, with other access paths in turn."""
-    retry_while_locked = catalog.retry_while_locked
+    retry_while_locked, change, changed = catalog.retry_while_locked, IndexRow.change, sets._changed
+    exchanging = False
 
     def timed(connection: Connection, change: Callable[[], Any], **options: Any) -> Any:
         began = 0.0
@@ -84,18 +84,22 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
             pipe.send(("exchange", (began, took)))
         return made
 
-    exchange = swapping._exchange
-    exchanging = False
-
-    def noted(*arguments: Any) -> None:
+    def noted(statement: str, run: Callable[[], Any]) -> Any:
         nonlocal exchanging
-        exchanging = True
+        exchanging = "_exchange_set" in statement or "rollback_index" in statement
         try:
-            exchange(*arguments)
+            return run()
         finally:
             exchanging = False
 
-    catalog.retry_while_locked, swapping._exchange = timed, noted  # type: ignore[assignment]
+    def noted_change(row: IndexRow, statement: Any, *given: Any, **options: Any) -> Any:
+        return noted(statement, lambda: change(row, statement, *given, **options))
+
+    def noted_changed(connection: Connection, table: str, statement: Any, name: str) -> Any:
+        return noted(statement, lambda: changed(connection, table, statement, name))
+
+    catalog.retry_while_locked = sets.retry_while_locked = timed  # type: ignore[assignment]
+    IndexRow.change, sets._changed = noted_change, noted_changed  # type: ignore[method-assign]
     end = time.monotonic() + seconds
     paths: list[Access] = ["scan", "lists"]
     number = 0

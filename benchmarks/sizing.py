@@ -29,8 +29,8 @@ def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any
     summary = index.summary()
     assert summary.codes == len(X)
     found: dict[str, Any] = {"bits": n_bits, "scan": summary.code_bytes}
-    index.configure(access="lists")
-    index.encode()
+    index.swap(access="lists", force=True)
+    index.prune()
     # Codes lie in lists now, with the number of their list.
     now = index.summary()
     found["landmarks"] = now.code_bytes + now.access_bytes - found["scan"]

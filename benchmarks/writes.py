@@ -57,8 +57,8 @@ def set_up(connection: Connection, access: str, rows: int) -> None:
         )
         index.encode()
         if access != "scan":
-            index.configure(access=access)  # type: ignore[arg-type]
-            HashIndex.open(connection, f"i{number}").encode()
+            index.swap(access=access, force=True)  # type: ignore[arg-type]
+            index.prune()
         if kind == "invoker":
             connection.execute(
                 f"ALTER FUNCTION hashindex.sync_i{number}() SECURITY INVOKER".encode()

@@ -17,7 +17,7 @@ OPEN = {
     *("find_index", "create_index", "configure_index"),
 }
 #: Those that ask for no owner of the table, since they read it in no statement.
-UNREAD = {"drop_unused", "drop_index", "revoke_reader", "health"}
+UNREAD = {"drop_index", "revoke_reader", "health"}
 
 
 #: Modules that name a table which is not in an index's row, and where its owner is checked.
@@ -89,7 +89,7 @@ def test_a_search_runs_as_its_caller_alone():
 #: The first declaration, or the first statement.
 GATE = re.compile(
     r"(?:DECLARE\n(?:    --.*\n)*    i hashindex\.index := |\nBEGIN\n    PERFORM )"
-    r"hashindex\.(_require|_locked_index|_check_administrator)\((.*)\);"
+    r"hashindex\.(_require|_check_administrator)\((.*)\);"
 )
 
 

@@ -136,11 +136,7 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
     assert evaluate(index, queries=3, k=2, candidates=[60]).points[0].recall == 1
     assert connection.execute("SELECT hashindex.recall(%s, 3, 5)", [index_name]).fetchone() == (1,)
 
-    row = connection.execute(
-        "SELECT hashindex.begin_swap(%s, %s)", [index_name, f"{model_name}:2"]
-    ).fetchone()
-    HashIndex.open(connection, row[0]).encode()
-    connection.execute("SELECT hashindex.exchange(%s, 'next')", [index_name])
+    index.swap(model=f"{model_name}:2", force=True)
     swapped = HashIndex.open(connection, index_name)
     assert swapped.model_version == 2
     assert swapped.search(query, 1) == [(7, 0.0)]

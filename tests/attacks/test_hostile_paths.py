@@ -109,8 +109,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
     assert index.encode() == 300
     query = Vector(vectors[0])
     for access in ("lists", "scan"):
-        with_access(HashIndex.open(poisoned, "items_idx"), access)
-        index = HashIndex.open(poisoned, "items_idx")
+        index = with_access(index, access)
         assert index.access == access
         assert index.search(vectors[0], 3)[0].id == 1
         assert index.within(vectors[0], 12)
@@ -136,13 +135,11 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
     assert evaluate(index, queries=3, k=2, candidates=[300]).points[0].recall == 1
     assert index.summary().waiting == index.waiting() == 0
     store.save(poisoned, LSH(n_bits=16).fit(vectors).to_model("lsh2"))
-    beside = poisoned.execute("SELECT hashindex.begin_swap('items_idx', 'lsh2')").fetchone()
-    HashIndex.open(poisoned, beside[0]).encode()
-    poisoned.execute("SELECT hashindex.exchange('items_idx', 'next')")
+    index.swap(model="lsh2", force=True)
     assert HashIndex.open(poisoned, "items_idx").search(vectors[5], 1)[0].id == 6
     index = HashIndex.open(poisoned, "items_idx")
     index.prune()
-    assert index.swap(model="lsh", force=True).model == "lsh:1"
+    assert index.swap(model="lsh", force=True).set.startswith("codes of lsh:1")
     index.rollback()
     index.prune()
     index = HashIndex.open(poisoned, "items_idx")
@@ -191,8 +188,7 @@ def test_functions_whatever_comes_before_pg_catalog(poisoned, connection, vector
         "hashindex.recall('items_idx', 3, 3)",
         "hashindex.encode('lsh', %(q)s)",
         "hashindex.create_index('second', 'public.items', 'embedding', 'lsh', access => 'scan')",
-        "hashindex.configure_index('second', access => 'lists')",
-        "hashindex.begin_swap('second', 'lsh')",
+        "hashindex.configure_index('second', candidates => 50)",
         "hashindex.drop_index('second')",
     ):
         poisoned.execute(f"SELECT {call}".encode(), {"q": query})
@@ -271,8 +267,10 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("model", "show", "one")
         on("index", "create", "i", "--access", "scan", *source, "--model", "one")
         for access in ("lists", "scan"):
-            on("index", "configure", "i", "--access", access)
-            on("index", "encode", "i")
+            if access == "lists":
+                on("index", "encode", "i")
+            on("index", "swap", "i", "--access", access, "--force")
+            on("index", "prune", "i")
             on("search", "i", "--query", "[1,2,3,4,5,6,7,8]")
             # A filter is the caller's own SQL, and means what it means under his path.
             filters = (
@@ -285,7 +283,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
             on("index", "check", "i")
             on("evaluate", "i", *quick, "--candidates", 20, "--save")
         on("evaluate", "i", "--history")
-        on("index", "swap", "i", "--model", "two", *quick, "--force")
+        on("index", "swap", "i", "--model", "two", "--force")
         on("index", "rollback", "i")
         on("index", "prune", "i")
         on("index", "show", "i")
@@ -301,8 +299,8 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("index", "repair", "--orphans")
         on("index", "create", "tuned", "--access", "scan", *source, "--model", "two")
         on("tune", "tuned", "--recall", "0.1", *quick, "--apply")
-        on("index", "configure", "tuned", "--access", "lists")
-        on("index", "encode", "tuned")
+        on("index", "swap", "tuned", "--access", "lists", "--force")
+        on("index", "prune", "tuned")
         on("index", "rebalance", "tuned")
         on("index", "drop", "tuned", "--yes")
         on("model", "drop", "two")

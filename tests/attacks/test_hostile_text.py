@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from fixtures.canary import PAYLOADS, assert_unharmed
 from fixtures.commands import children
 from fixtures.functions import TEXTS, functions
-from fixtures.indexes import indexed, with_access
+from fixtures.indexes import indexed
 from pg_hashindex.cli import main
 
 from pg_hashindex import store
@@ -143,7 +143,6 @@ def attempts(connection, payload):
         | {
             "create name": lambda: HashIndex.create_lists(connection, payload[:40], **sound),  # type: ignore[arg-type]
             "open": lambda: HashIndex.open(connection, payload),
-            "configure access": lambda: with_access(index, payload),  # type: ignore[arg-type]
             "search filter": lambda: index.search(
                 [1.0] * 8, filter=f"category = {psycopg.sql.quote(payload)}"
             ),

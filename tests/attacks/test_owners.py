@@ -189,7 +189,7 @@ BY_INDEX = {
     "waiting": lambda i: i.waiting(),
     "summary": lambda i: i.summary(),
     "rebalance": lambda i: i.rebalance(),
-    "configure, encode": lambda i: with_access(i, "lists"),
+    "swap to lists": lambda i: with_access(i, "lists"),
     "swap": lambda i: i.swap(model="other", force=True),
     "repair": lambda i: operations.repair(i, full=True),
     "evaluate": lambda i: evaluate.evaluate(i, queries=5),

@@ -55,9 +55,9 @@ ACTIONS = {
         "('items_idx', 'lsh:1', 'scan', 1, 1, 1, 1, 1, 1)",
         "forge work": "INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)",
         "write codes": "UPDATE hashindex.set_1_codes SET code = ~code",
-        "call refresh": "SELECT hashindex.refresh_items_idx('{1}')",
+        "call refresh": "SELECT hashindex.refresh_1('{1}')",
         "catalog": "UPDATE hashindex.index SET key_types = '{int); DROP TABLE items}'",
-        "attach to another": "UPDATE hashindex.index SET swap_of = name, swap_state = 'next'",
+        "attach to another": "UPDATE hashindex.index_set SET index_name = index_name",
         "forge a model": "INSERT INTO hashindex.model OVERRIDING SYSTEM VALUE "
         "SELECT (m).* FROM hashindex.model m WHERE false",
         "forge a network": "INSERT INTO hashindex.model_part SELECT 1, 1, '' WHERE false",
@@ -68,13 +68,13 @@ ACTIONS = {
         "replace a function": "CREATE OR REPLACE FUNCTION hashindex._shell_word(word "
         "text) RETURNS text LANGUAGE sql AS 'SELECT word'",
         "configure": "SELECT hashindex.configure_index('items_idx', candidates => 5)",
-        "swap": "SELECT hashindex.begin_swap('items_idx', 'lsh')",
+        "swap": "SELECT * FROM hashindex.swap_index('items_idx', 'lsh')",
         "declare a model": "SELECT hashindex._declare_swap('items_idx', 'lsh')",
         "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh', 'scan')",
         "drop": "SELECT hashindex.drop_index('items_idx')",
         "drop orphans": "SELECT * FROM hashindex.drop_orphans()",
-        "drop unused": "SELECT hashindex.drop_unused('items_idx') "
-        "FROM hashindex._locked_index('items_idx')",
+        "prune": "SELECT hashindex.prune_index('items_idx')",
+        "roll back": "SELECT hashindex.rollback_index('items_idx')",
         "grant": "SELECT hashindex.grant_reader('items_idx', 'other_role')",
         "revoke": "SELECT hashindex.revoke_reader('items_idx', 'other_role')",
         "disable": "ALTER TABLE hashindex.set_1_codes DISABLE TRIGGER ALL",

@@ -54,11 +54,7 @@ def texts(connection, index):
     whole = "\n".join(text.strip() + ";\n" for (text,) in found)
     # Numbers that come out of sequences.
     whole = re.sub(rf"(_of\(|readable_model m WHERE m\.id = ){index.model_id}\b", r"\1MODEL", whole)
-    generation = connection.execute(
-        "SELECT generation FROM hashindex.index WHERE name = %s", [index.name]
-    ).fetchone()
-    assert generation is not None
-    return re.sub(rf"(_codes_|_landmarks_|generation = ){generation[0]}\b", r"\1GENERATION", whole)
+    return re.sub(rf"(\bset_|\brefresh_|\bx\.id = ){index.set_id}(?=\b|_)", r"\1SET", whole)
 
 
 @pytest.mark.parametrize("name", INDEXES)

@@ -355,7 +355,7 @@ def test_upgrade_brings_the_functions_of_indexes_back(url):
         before = state(url)
         for index in indexes:
             quoted = index.name.replace('"', '""')
-            row = connection.execute("SELECT hashindex._sync_name(%s)", [index.storage]).fetchone()
+            row = connection.execute("SELECT hashindex._sync_name(%s)", [index.name]).fetchone()
             connection.execute(
                 f'CREATE OR REPLACE FUNCTION hashindex."{row[0]}"() RETURNS trigger '
                 "LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
