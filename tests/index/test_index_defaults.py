@@ -49,41 +49,6 @@ def create(connection, **options):
     return HashIndex.create_lists(connection, "many_idx", **named)
 
 
-def wanted(index):
-    """Return the access path that searches will have, and drop the index."""
-    access = index.access
-    index.drop()
-    return access
-
-
-def test_landmarks_from_10000_rows_on(many):
-    assert wanted(create(many)) == "lists"
-    assert wanted(create(many, access="scan")) == "scan"
-    # Labels are not ranked by lists of near vectors.
-    assert wanted(create(many, model="taught")) == "scan"
-    assert wanted(create(many, model="taught", access="lists")) == "lists"
-    # The greatest inner products are with long rows, of any direction.
-    assert wanted(create(many, metric="ip")) == "scan"
-    for length, access in ((1.04, "lists"), (1.06, "scan")):
-        unit = Vector([length, 0, 0, 0])
-        many.execute("UPDATE many SET unit = %s WHERE id = 8", [unit])
-        assert wanted(create(many, metric="ip", column="unit")) == access
-    # Rows without a vector do not count.
-    many.execute("UPDATE many SET v = NULL WHERE id = 7")
-    assert wanted(create(many)) == "scan"
-    many.execute("TRUNCATE many")
-    assert wanted(create(many)) == "scan"
-    many.execute("SELECT hashindex.create_index('many_idx', 'many', 'v', 'lsh', access => 'scan')")
-    assert wanted(HashIndex.open(many, "many_idx")) == "scan"
-
-
-def test_encoding_builds_them(many):
-    index = create(many)
-    assert (index.access, index.state) == ("lists", "building")
-    index.encode()
-    assert (index.access, index.state) == ("lists", "used")
-
-
 def measured(connection, name, training):
     """Save a model that says this of its training."""
     hasher = LSH(n_bits=12, random_state=3).fit(np.eye(4, dtype=np.float32))

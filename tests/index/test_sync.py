@@ -120,20 +120,6 @@ def test_an_old_snapshot_leaves_no_code_behind(connection, other, items, model, 
     assert_fresh(index)
 
 
-@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_rows_without_a_code_get_none_from_a_bystander(connection, items, model, level):
-    """An update of one vector must not mark its unencoded neighbours as encoded."""
-    index = create_index(connection, "late")
-    with connection.transaction():
-        connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
-        connection.execute(
-            "UPDATE items SET embedding = CASE WHEN id = 1 THEN %s ELSE embedding END", [vector(1)]
-        )
-    assert index.summary().codes == 1
-    assert index.encode() == 299
-    assert_fresh(index)
-
-
 @pytest.mark.parametrize(
     ("event", "nested"),
     [
