@@ -3,7 +3,7 @@
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo browser example test test-faults test-documents test-nightly test-extension test-older test-kernels lint docs extension tle release
+.PHONY: demo browser example test test-faults test-documents test-nightly test-extension test-older test-kernels lint words docs extension tle release
 
 demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
@@ -75,7 +75,12 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	python3 .ci/words
 	$(BIN)/mypy --strict examples/package_search/app examples/package_search/migrations
+
+# Phrases that have better ones; FIX=1 make words writes these where one stands for the other.
+words:
+	python3 .ci/words $(if $(FIX),--fix)
 
 # To build/site. The variable silences an advertisement.
 docs: .venv/installed

@@ -125,7 +125,7 @@ PARTS: list[Part] = [
         for data in ("packages", "dims-512", "dims-1536", "synthetic-1m")
     ),
     *_simple("tenants", "writes", "jobs", "dimensions", "cuts", "faiss_codes", "hybrid"),
-    *_simple("near_duplicates", "packages", "sizing", "start", "reliability"),
+    *_simple("near_duplicates", "packages", "sizing", "start", "reliability", "labels"),
     *_scale(),
     Part("citus", "citus.py CITUS_URL --shards 0 8", "citus", first="--again"),
     Part("ann-benchmarks", "ann_benchmarks/run.py ANN_BENCHMARKS", "ann_benchmarks"),

@@ -520,7 +520,33 @@ def vectordbbench() -> str:
     return table(head, lines) if lines else NOT_YET
 
 
+def label_precision() -> str:
+    """Write label precision and milliseconds, by the rows that had labels and the method."""
+    lines = []
+    measured = common.read(RESULTS / "labels.json")["data"]
+    for labels, title in (("few", "50 labels each"), ("most", "all others labelled")):
+        for method in ("sadih", "cghash", "bgdh"):
+            cells = []
+            for data in ("packages", "mnist"):
+                (found,) = (
+                    m for m in measured[data]["models"]
+                    if (m["method"], m["labels"]) == (method, labels)
+                )  # fmt: skip
+                cells += [_precise(found[way]) for way in ("candidates", "bit_count", "hnsw")]
+            lines.append([f"{method}, {title}", *cells])
+    cosine = [_precise(measured[data]["cosine"]) for data in ("packages", "mnist")]
+    lines.insert(0, ["cosine distance, all rows", cosine[0], "", "", cosine[1], "", ""])
+    ways = ("`candidates` of a name", "`bit_count` of all", "HNSW of the column")
+    headings = [f"{data}: {way}" for data in ("packages", "digits") for way in ways]
+    return common.table(["", *headings], lines)
+
+
+def _precise(found: dict[str, float]) -> str:
+    return f"{found['label_precision']:.3f}; {found['p50_ms']:.1f} ms"
+
+
 TABLES = {
+    "labels": label_precision,
     "cuts": cuts,
     "faiss-codes": faiss_codes,
     "sgh": lambda: paper(

@@ -230,7 +230,7 @@ END
 $$;
 
 -- Ends a build: what the set was measured to take is kept, and the set is ready.
-CREATE OR REPLACE FUNCTION hashindex._finish_set(i hashindex.index, set_id bigint, goal double precision DEFAULT 0.97, OUT s hashindex.index_set, OUT recall double precision)
+CREATE OR REPLACE FUNCTION hashindex._finish_set(i hashindex.index, set_id bigint, goal double precision DEFAULT 0.95, OUT s hashindex.index_set, OUT recall double precision)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -361,7 +361,7 @@ BEGIN
     END IF;
     measured := hashindex._measure_set(i, hashindex._set_of(i.name));
     former_recall := measured.recall;
-    measured := hashindex._finish_set(i, set_id, least(1, greatest(coalesce(former_recall, 0.97 + tolerance) - tolerance, 0)));
+    measured := hashindex._finish_set(i, set_id, least(1, greatest(coalesce(former_recall, 0.95 + tolerance) - tolerance, 0)));
     s := measured.s;
     recall := measured.recall;
     in_use := force OR recall IS NULL OR former_recall IS NULL OR recall >= former_recall - tolerance;

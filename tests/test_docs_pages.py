@@ -1,11 +1,13 @@
 """Every code block of the documents runs: those of a page in order, in a database of its own."""
 
+import json
 import shutil
 import subprocess
 from importlib.util import find_spec
+from itertools import permutations
 
 import pytest
-from fixtures.pages import PAGES, REPOSITORY, RUN, SHOWN, blocks_of, runs
+from fixtures.pages import PAGES, REPOSITORY, RUN, SHOWN, Block, blocks_of, runs
 
 #: `make test` runs these, and `make test-documents` all the others.
 FIRST = ("README", "start")
@@ -30,6 +32,34 @@ def test_the_blocks_of_a_page_run(reader, page, capsys):
         reader.follow(block)
     if page.name == "README.md":
         assert len(capsys.readouterr().out.splitlines()) == 5  # the hits of its Python
+
+
+LEARNED = {
+    "README": REPOSITORY / "README.md",
+    "start": REPOSITORY / "docs" / "start.md",
+    "tutorial": REPOSITORY / "docs" / "tutorial.ipynb",
+}
+
+
+def code_of(notebook):
+    """Return the code of a notebook as one text."""
+    cells = json.loads(notebook.read_text())["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+@pytest.mark.documents
+@pytest.mark.parametrize("page", [LEARNED["README"]], ids=["pasted"])
+@pytest.mark.parametrize("order", [*permutations(LEARNED)], ids="-".join)
+def test_the_first_pages_can_be_pasted_in_any_order(reader, order):
+    for name in order:
+        page = LEARNED[name]
+        if name == "tutorial":
+            reader.follow(Block(name, "python", None, code_of(page)))
+            continue
+        for block in blocks_of(page):
+            reader.follow(block)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Functions of a model.
 
-``hashindex.create_functions`` (``sql/126_functions.sql``) makes them; see docs/functions.md.
+``hashindex.create_functions`` (``sql/126_functions.sql``) makes them; see docs/methods.md.
 """
 
 from dataclasses import dataclass

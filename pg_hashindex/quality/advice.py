@@ -494,7 +494,7 @@ def remedy(
     """Return advice for an index that no candidates and effort bring to the goal."""
     if row.access == "scan" and model.access == "lists":
         return f"read some lists of codes instead of all: {_configure(row)} --access lists"
-    if any(point.least_recall >= recall for point in points):
+    if any(point.reaches(recall) for point in points):
         if max_ms is not None and exact_ms <= max_ms:
             return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
         return "allow more time, or a lower recall"

@@ -30,6 +30,8 @@ _EXACT = sql_files.query("measuring.exact")
 
 # Standard errors below a mean that hold .95 of a normal distribution above.
 _DEVIATIONS = 1.645
+# How much less than the goal the lower bound of a recall may be.
+_BELOW = 0.01
 # The least number of queries to time, however long they take.
 _LEAST_ASKED = 30
 
@@ -160,6 +162,10 @@ class Measured:
     k: int
     queries: int
     least_recall: float
+
+    def reaches(self, goal: float) -> bool:
+        """Whether the recall is the goal or more, and its lower bound at most .01 below it."""
+        return self.recall >= goal and self.least_recall >= goal - _BELOW - 1e-9
 
 
 class _Asked(NamedTuple):

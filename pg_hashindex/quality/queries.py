@@ -1,14 +1,14 @@
 """Queries of an index: rows of its table, other vectors, or a log."""
 
 from pathlib import Path
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pgvector import Vector
 from psycopg import sql
 
-from ..db import rows
+from ..db import sql_files
 from ..db.caller_queries import columns_of, find_query
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
@@ -18,12 +18,13 @@ from ..index.catalog import HasRow
 from ..index.search import as_count
 from ..models.vectors import as_rows, as_vector, warn_of_zeros
 
-__all__ = ["Query", "as_queries", "draw", "of_log", "read_queries"]
+__all__ = ["MOVED_BY", "Query", "as_queries", "draw", "moved", "of_log", "read_queries"]
 
-# It costs one pass over the rows, as one exact search does.
-_DRAW: LiteralString = """
-    SELECT b.{column}, {key_text} FROM {table} b WHERE b.{column} IS NOT NULL AND {usable} {drawn}
-"""
+#: By what part of the difference of two other rows a row is moved to be a query, by what a graph
+#: holds: ``hashindex._moved_by`` of SQL says why.
+MOVED_BY = {"vectors": 0.4, "codes": 0.3}
+
+_DRAW = sql_files.query("measuring.draw")
 
 
 class Query(NamedTuple):
@@ -43,7 +44,10 @@ def draw(
     """Draw rows of the table as queries: those whose keys, with the seed, have the least hashes.
 
     So the same rows are drawn again while they are there: recall over time compares these. (The
-    text of a key is hashed: that of a ``timestamptz`` depends on the session's time zone.)
+    text of a key is hashed: that of a ``timestamptz`` depends on the session's time zone.) SQL's
+    ``hashindex.recall`` draws the same ones. A graph finds its own rows better than other queries:
+    for a set in HNSW each row is moved a little, so that it is found like a query that was held out
+    (`MOVED_BY`).
 
     Parameters
     ----------
@@ -68,23 +72,23 @@ def draw(
     """
     index = index.row
     as_count("queries", n)
-    usable: sql.Composable = sql.SQL("true")
-    if tenant is not None and index.tenant_column is not None:
-        usable = sql.SQL("b.{} = {}::{}").format(
-            sql.Identifier(index.tenant_column),
-            sql.Literal(tenant),
-            sql.SQL(index.tenant_type or ""),
-        )
-    drawn_by = rows.by_hash(index.names["key_text"], random_state, n)
-    statement = sql.SQL(_DRAW).format(**index.names, usable=usable, drawn=drawn_by)
+    values = [index.name, n, random_state % 2**63, tenant]
     with translated_errors(table=index.qualified_table):
-        found = execute(index.connection, statement).fetchall()
+        found = execute(index.connection, _DRAW, values).fetchall()
     drawn = [Query(as_vector(vector), row_id) for vector, row_id in found]
     if index.metric != "cosine":
         return drawn
     usual = [query for query in drawn if query.vector.to_numpy().any()]
     warn_of_zeros(index.qualified_table, len(drawn) - len(usual))
     return usual
+
+
+def moved(rows: NDArray[np.float32], by: float) -> NDArray[np.float32]:
+    """Move each row (n, d) by a part of the difference of the next two, as SQL's draw does."""
+    if len(rows) < 3:
+        return rows
+    differences: NDArray[np.float32] = np.roll(rows, -1, axis=0) - np.roll(rows, -2, axis=0)
+    return rows + np.float32(by) * differences * rows.any(axis=1, keepdims=True)
 
 
 def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> list[Query]:

@@ -123,7 +123,9 @@ def tune(
 ) -> Tuned:
     """Find the candidates and effort with which an index reaches a recall the fastest.
 
-    The lower bound of the measured recall has to reach it, so that other queries find as much.
+    The measured recall has to reach it, and the lower bound of its interval to be at most .01 less
+    (`Measured.reaches`). Of settings that do, the cheapest in time is the best, and of equal times
+    that with the fewest candidates and the least effort.
     Tries ``candidates`` first, and those of the index. If these are not enough, it doubles them or
     the effort, whatever finds more, or both if neither does, until the recall is reached or nothing
     helps. Then it tries less and more effort, each with the fewest candidates that are enough.
@@ -181,7 +183,7 @@ def tune(
         # The most first, since the first searches read from disk.
         top, *_ = [at(row.effort, count) for count in reversed(counts)]
         cause = None
-        if max(point.least_recall for point in measured.values()) < recall:
+        if not any(point.reaches(recall) for point in measured.values()):
             top, cause = _climb(at, top, recall, row, exact_ms[0])
         if cause is None and row.access == "lists":
             _try_effort(at, top.effort or 1, sorted({count for _, count in measured}), recall)
@@ -233,7 +235,7 @@ def tune_built(
     stored = (
         best != own
         and not keep
-        and (own.least_recall < recall or (better and index.row.has_usual_counts()))
+        and (not own.reaches(recall) or (better and index.row.has_usual_counts()))
     )
     if stored:
         apply(index, tuned)
@@ -288,13 +290,13 @@ def _climb(
 ) -> tuple[Measured, str | None]:
     """Double candidates and effort until they reach the recall, or return why they do not."""
     cause = None
-    while top.least_recall < recall and cause is None:
+    while not top.reaches(recall) and cause is None:
         candidates = next((count for count in _COUNTS if count >= 2 * top.candidates), None)
         effort = 2 * (top.effort or 0) if row.access == "lists" else 0
         effort = effort if effort <= _MOST_PROBES else 0
         tried = [] if candidates is None else [at(top.effort, candidates)]
         tried += [at(effort, top.candidates)] if effort else []
-        if reaching := [point for point in tried if point.least_recall >= recall]:
+        if reaching := [point for point in tried if point.reaches(recall)]:
             top = _cheapest(reaching)
             continue
         if not any(point.recall >= top.recall + _GAIN for point in tried):
@@ -336,7 +338,7 @@ def _try_effort(at: _At, start: int, counts: Sequence[int], recall: float) -> No
     """
 
     def least(effort: int) -> Measured | None:
-        place = bisect_left(counts, recall, key=lambda count: at(effort, count).least_recall)
+        place = bisect_left(counts, True, key=lambda count: at(effort, count).reaches(recall))
         return at(effort, counts[place]) if place < len(counts) else None
 
     first = fastest = least(start)
@@ -358,7 +360,7 @@ def _best(
 ) -> tuple[Measured, str | None]:
     """Return the fastest settings that reach the goal, or else the nearest, and why not."""
     allowed = [point for point in points if max_ms is None or point.p50_ms <= max_ms]
-    reaching = [point for point in points if point.least_recall >= recall]
+    reaching = [point for point in points if point.reaches(recall)]
     # Fewer candidates or effort are never slower: if they were measured so, it was chance.
     times = {
         point: min(other.p50_ms for other in points if _within(point, other)) for point in reaching

@@ -16,3 +16,11 @@ SELECT {shown}, CASE WHEN b.{column} IS NOT NULL THEN {key_text} END, {tenant}
 FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number)
 LEFT JOIN {table} b ON ({key}) = ({given_key}) AND b.{column} IS NOT NULL
 ORDER BY s.number
+
+-- name: draw
+-- Queries of an index: vectors, and the keys of the rows that they were drawn by. $1: the index; $2: how many; $3: the seed; $4: the tenant, or
+-- NULL for all rows.
+SELECT u.query, u.id
+FROM hashindex.find_index($1) i, hashindex._set_of(i.name) s, hashindex._draw_queries(i, i.column_name, hashindex._moved_by(s), $2::integer, $3::bigint, $4) d,
+    ROWS FROM (pg_catalog.unnest(d.ids), pg_catalog.unnest(d.queries)) WITH ORDINALITY u(id, query, place)
+ORDER BY u.place

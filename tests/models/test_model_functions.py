@@ -216,7 +216,7 @@ def test_a_generated_column(connection, texts):
 
 
 def test_codes_in_the_table_rank_by_labels_and_by_weights(connection, items):
-    """As docs/functions.md has it: by all codes; and with the weights of the model's bits."""
+    """As docs/labels.md has it: by all codes; and with the weights of the model's bits."""
     weights = np.arange(1, 13, dtype=np.float32)
     model = store.save(connection, replace(MODELS["lsh, signs"], bit_weights=weights))
     connection.execute(

@@ -1,0 +1,113 @@
+"""One measure of recall: SQL and Python draw the same queries, and a new set reaches its goal."""
+
+import numpy as np
+import pytest
+from pgvector import Vector
+
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality import queries
+from pg_hashindex.quality.evaluate import evaluate
+
+ROWS, DIMENSION = 2000, 32
+TENANTS = [1 if row < 1200 else 2 if row < 1900 else 3 for row in range(ROWS)]
+
+
+@pytest.fixture
+def vectors(connection):
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((40, DIMENSION))[rng.integers(40, size=ROWS)]
+    vectors = (centres + 0.6 * rng.standard_normal((ROWS, DIMENSION))).astype(np.float32)
+    connection.execute(
+        "CREATE TABLE docs (id bigint PRIMARY KEY, account integer, embedding vector(32))"
+    )
+    with connection.cursor() as cursor, cursor.copy("COPY docs FROM STDIN") as copy:
+        for row, (vector, tenant) in enumerate(zip(vectors, TENANTS, strict=True)):
+            copy.write_row([row, tenant, str(vector.tolist())])
+    connection.execute("ANALYZE docs")
+    return vectors
+
+
+def create(connection, **options):
+    named = "".join(f", {option} => %({option})s" for option in options)
+    return connection.execute(
+        f"SELECT * FROM hashindex.create_index('docs', 'docs', 'embedding'{named})".encode(),
+        options,
+    ).fetchone()
+
+
+def in_sql(connection, more=""):
+    return connection.execute(
+        f"SELECT hashindex.recall('docs', sample => 50{more})".encode()
+    ).fetchone()[0]
+
+
+def nearest(vectors, query, left_out, k=10):
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    distances = 1 - unit @ (query / np.linalg.norm(query))
+    distances[left_out] = np.inf
+    return set(np.argsort(distances, kind="stable")[:k].tolist())
+
+
+@pytest.mark.parametrize(
+    ("options", "by"),
+    [({}, 0.3), ({"model": "none"}, 0.4), ({"access": "ivfflat"}, 0), ({"store": True}, 0.3)],
+)
+def test_rows_are_moved_for_graphs(connection, vectors, options, by):
+    create(connection, **options)
+    index = HashIndex.open(connection, "docs")
+    drawn = queries.draw(index, 50)
+    rows = vectors[[int(query.row_id) for query in drawn]]
+    found = np.stack([query.vector.to_numpy() for query in drawn])
+    assert np.allclose(found, queries.moved(rows, by), atol=1e-5)
+    assert np.array_equal(found, rows) == (by == 0)
+    again = queries.draw(index, 20)
+    assert [query.row_id for query in again] == [query.row_id for query in drawn[:20]]
+
+
+@pytest.mark.parametrize("options", [{}, {"model": "none"}, {"access": "ivfflat"}])
+def test_sql_and_evaluate_say_what_searches_find(connection, vectors, options):
+    create(connection, **options)
+    index = HashIndex.open(connection, "docs")
+    (point,) = evaluate(index, queries=50, candidates=[15]).points
+    assert in_sql(connection, ", candidates => 15") == pytest.approx(point.recall)
+    drawn = queries.draw(index, 50)
+    hits = 0
+    for query in drawn:
+        own = int(query.row_id)
+        found = {hit.id for hit in index.search(query.vector, 11, candidates=16)} - {own}
+        hits += len(found & nearest(vectors, query.vector.to_numpy(), own))
+    assert point.recall == pytest.approx(hits / 500, abs=0.004)
+    (own,) = evaluate(index, queries=50, candidates=[index.row.candidates_for(10)]).points
+    assert in_sql(connection) == pytest.approx(own.recall)
+
+
+def test_a_new_set_reaches_its_goal(connection, vectors):
+    promised = create(connection)[-1]
+    assert promised >= 0.95
+    (found,) = connection.execute("SELECT hashindex.recall('docs', sample => 100)").fetchone()
+    assert found == pytest.approx(promised)
+
+
+def test_queries_are_searched_for_within_their_tenants(connection, vectors):
+    create(connection, tenant="account")
+    index = HashIndex.open(connection, "docs")
+    (point,) = evaluate(index, queries=50, candidates=[index.row.candidates_for(10)]).points
+    assert in_sql(connection) == pytest.approx(point.recall)
+    of_one = queries.draw(index, 50, tenant="2")
+    assert {TENANTS[int(query.row_id)] for query in of_one} == {2}
+    assert in_sql(connection, ", tenant => '2'") > 0.9
+
+
+def test_a_row_of_zeros_stays_one(connection, vectors):
+    connection.execute("UPDATE docs SET embedding = %s WHERE id < 1000", [Vector([0.0] * 32)])
+    create(connection, model="none", metric="l2")
+    index = HashIndex.open(connection, "docs")
+    drawn = queries.draw(index, 60)
+    for query in drawn:
+        assert query.vector.to_numpy().any() == (int(query.row_id) >= 1000)
+
+
+def test_tenants_of_an_index_without_some(connection, vectors):
+    create(connection)
+    with pytest.raises(Exception, match='index "docs" has no tenants'):
+        in_sql(connection, ", tenant => '2'")
