@@ -468,10 +468,15 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
 BEGIN
-    PERFORM hashindex._require_lists(i);
     IF i.tenant_column IS NULL THEN
         RAISE EXCEPTION 'index "%" has no tenants', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index with tenant set to the column of the tenants.';
+    ELSIF i.code_table IS NULL THEN
+        -- A tenant is a filter of a set of pgvector.
+        RETURN QUERY EXECUTE format(
+            'SELECT b.%1$I::text, count(*), 0::bigint FROM %2$s b WHERE b.%3$I IS NOT NULL GROUP BY b.%1$I ORDER BY 2 DESC, b.%1$I', i.tenant_column, hashindex._base_of(i), i.column_name
+        );
+        RETURN;
     END IF;
     RETURN QUERY EXECUTE format(
         'SELECT n.tenant::text, n.codes, %s FROM (SELECT c.tenant, count(*) AS codes FROM hashindex.%I c GROUP BY 1) n '
