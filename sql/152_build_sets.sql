@@ -246,6 +246,11 @@ BEGIN
     IF s.model_id IS NULL THEN
         s.halves := hashindex._vector_type(base, s.column_name) = '{ext}.halfvec';
         IF NOT s.halves THEN
+            -- An index of the user's is taken as it is, that over the halfvec cast first.
+            s.halves := true;
+            s.halves := hashindex._serving_relation(i, s) IS NOT NULL;
+        END IF;
+        IF NOT s.halves AND hashindex._serving_relation(i, s) IS NULL THEN
             EXECUTE format(
                 'SELECT bool_or(65504 < ANY (b.%2$I::real[]) OR -65504 > ANY (b.%2$I::real[])) FROM %1$s b WHERE {ext}.vector_norm(b.%2$I) > 65504',
                 base, s.column_name

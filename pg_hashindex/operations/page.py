@@ -257,14 +257,17 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     environment.tests["missing"] = lambda value: isinstance(value, Missing)
     ours = [] if isinstance(looked, Missing) else looked
     verdicts = [one.verdict for one in ours]
-    # The decision is the headline, but for what is broken.
-    broken = [one for one in verdicts if one.level == "broken"]
+    # The decision is the headline, unless a check has found something worse.
+    checked = [one for one in verdicts if one.kind in ("check", "unknown")]
     points = [*_points(found), *(point for one in ours for point in _points_of(one))]
     exact = found.exact
     text: str = environment.get_template("page.html").render(
         found=found,
         made_at=datetime.now(UTC),
-        verdict=next(iter(broken), None) or _of_table(found),
+        verdict=max(
+            (_of_table(found), *checked),
+            key=lambda one: ("ok", "warning", "broken").index(one.level),
+        ),
         verdicts=verdicts,
         now=[point for point in points if point.current],
         exact=exact,

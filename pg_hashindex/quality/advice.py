@@ -239,7 +239,7 @@ def _by_rules(facts: Facts, sizes: Mapping[Kind, int]) -> tuple[Kind, str]:
     why = (
         f"{writes}, which HNSW over vectors takes a tenth of a core for"
         if wide is not None and wide <= facts.left
-        else "pgvector indexes no vector of so many dimensions"
+        else "pgvector indexes no vector of these dimensions"
         if wide is None
         else f"halfvecs would take {megabytes(wide)}, more than {left}"
     )
@@ -454,7 +454,7 @@ _NAMES: Mapping[Kind, str] = {
     "codes in IVFFlat": "codes in IVFFlat",
     "lists": "codes in lists",
 }
-#: What `HashIndex.create` and ``index swap`` take for a set.
+#: The options of a set that `HashIndex.create` and ``index swap`` take for a set.
 OPTIONS_OF: Mapping[Kind, Mapping[str, str | bool]] = {
     "vectors": {"model": "none", "access": "hnsw"},
     "codes": {"access": "hnsw"},

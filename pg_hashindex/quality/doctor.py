@@ -78,8 +78,8 @@ _CODE_ROWS = 5_000
 _SWITCHED_OFF = 1e10
 _JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost")
 _MOST_QUERIES = 10_000
-# The query that everybody writes.
 _HIDDEN: LiteralString = "SELECT CASE WHEN row_security_active($1::oid) THEN current_user::text END"
+# The query that everybody writes.
 _PLAIN: LiteralString = "SELECT ctid FROM {table}{where} ORDER BY {distance} LIMIT {n}"
 
 
@@ -240,7 +240,7 @@ def _with_names(
                 given = np.asarray(queries)[:sample]
             measuring = Measuring([row], as_queries(row, given, seed), found.k)
             measuring.find_truth(lambda: None, most_seconds=deadline - time.monotonic())
-            point = measuring.measure(row, row.candidates_for(found.k), lambda: None)
+            point = measuring.measure(row, row.candidates_for(found.k), lambda: None, effort=None)
             names[-1] = replace(
                 name,
                 recall=round(point.recall, 4),

@@ -77,8 +77,8 @@ def refuse_rights(
             f"role {role} may not make schema hashindex; the owner of the database grants that "
             f"with: GRANT CREATE ON DATABASE {database} TO {role}"
         )
-    if found.table.unnamed is not None:
-        raise InvalidInputError(found.table.unnamed)
+    if found.table.kind == "materialised view":
+        raise InvalidInputError(str(found.table.without_codes))
     if not by_lists:
         if owner is not None:
             instead = "" if found.table.takes_function_only else ", or give --access lists"

@@ -543,7 +543,7 @@ def test_one_table_of_sets_and_one_that_is_taken(on_bare, bare, docs):
     assert [one["name"] for one in found["sets"] if one["taken"]] == ["vectors"]
     assert all(one["taken"] == (one["why_not"] == "") for one in found["sets"])
     assert found["decision"]["commands"] == ["pg-hashindex quickstart docs v"]
-    # What is kept is not called unused.
+    # The index that is kept is not called unused.
     bare.execute("CREATE INDEX a ON docs USING hnsw (v vector_cosine_ops)")
     bare.execute("CREATE INDEX b ON docs USING hnsw ((v::halfvec(8)) halfvec_cosine_ops)")
     found = report(on_bare)
