@@ -180,7 +180,7 @@ def plan(
         about = "" if method == METHOD else "about "
         steps.append(f"train model {name}: {method}, {about}{bits} bits, distance {distance}")
     what = (
-        f"index {chosen.there.name}, which is there" if chosen.there is not None
+        f"index {chosen.there.name}, which is there, distance {distance}" if chosen.there is not None
         else f"{advice.name_of(chosen.kind)}, about {size}"
     )  # fmt: skip
     within = (
