@@ -265,7 +265,7 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
         found=found,
         made_at=datetime.now(UTC),
         verdict=max(
-            (_of_table(found), *checked),
+            (*checked, _of_table(found)),
             key=lambda one: ("ok", "warning", "broken").index(one.level),
         ),
         verdicts=verdicts,

@@ -162,7 +162,9 @@ def choose(facts: Facts, access: str | None = None) -> Choice:
     # A name first, then halfvecs before vectors: the smaller.
     best = min(kept, key=lambda one: (not one.set, one.bytes, one.name), default=None)
     if best is not None:
-        why = f"it fits into memory and reaches the recall{_in_time(best)}"
+        why = "it is the set for these facts"
+        if not best.set or best.command is None:
+            why = f"it fits into memory and reaches the recall{_in_time(best)}"
         return Choice("keep", why, _compared(facts, sizes, "keep", best), best)
     return Choice(kind, why, _compared(facts, sizes, kind))
 
@@ -466,7 +468,7 @@ OPTIONS_OF: Mapping[Kind, Mapping[str, str | bool]] = {
 
 def name_of(kind: Kind) -> str:
     """Return a set in words."""
-    return _NAMES[kind]
+    return _NAMES.get(kind, str(kind))
 
 
 def _command(found: Diagnosis, kind: Kind) -> str:

@@ -101,8 +101,12 @@ def refuse_rights(
 def _refuse_keyless(found: Diagnosis, key: Sequence[str] | None) -> None:
     table = found.table.name
     if found.table.primary_key is None and key is None:
+        if found.table.other_key is None:
+            raise InvalidInputError(
+                f"{table} has no key, columns that are unique and NOT NULL: add a primary key"
+            )
         raise InvalidInputError(
-            f"{table} has no primary key: give --id {','.join(found.table.other_key or ())}, or "
+            f"{table} has no primary key: give --id {','.join(found.table.other_key)}, or "
             "other columns that are unique together and NOT NULL"
         )
 
@@ -180,9 +184,10 @@ def plan(
         about = "" if method == METHOD else "about "
         steps.append(f"train model {name}: {method}, {about}{bits} bits, distance {distance}")
     what = (
-        f"index {chosen.there.name}, which is there, distance {distance}" if chosen.there is not None
-        else f"{advice.name_of(chosen.kind)}, about {size}"
-    )  # fmt: skip
+        f"{advice.name_of(chosen.kind)}, about {size}"
+        if chosen.there is None
+        else (f"index {chosen.there.name}, which is there, distance {distance}")
+    )
     within = (
         f", with landmarks within each {options['tenant']}"
         if (chosen.kind == "lists" and options.get("tenant"))
