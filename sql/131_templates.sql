@@ -16,7 +16,7 @@ RETURN ARRAY(
 --   {same b.key c.id}       b.tenant_id = c.id_1 AND b.item = c.id_2
 --   {set variable c.id}     hashindex_id_1 := c.id_1; hashindex_id_2 := c.id_2;
 --   {row c.id}              ROW(c.id_1, c.id_2)::hashindex.key_items; c.id if the key is one column
---   {among c.id $1}         (c.id_1, c.id_2) IN (SELECT k.id_1, k.id_2 FROM unnest($1) k); c.id = ANY ($1) if it is one column
+--   {among c.id $1}         (c.id_1, c.id_2) = ANY (SELECT k.id_1, k.id_2 FROM unnest($1) k); c.id = ANY ($1) if it is one column
 CREATE OR REPLACE FUNCTION hashindex._listing(words text[], parts jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -34,8 +34,8 @@ BEGIN
         WHEN 'same' THEN (SELECT string_agg(n.name || ' = ' || n.other, ' AND ' ORDER BY n.n) FROM unnest(names, others) WITH ORDINALITY n(name, other, n))
         WHEN 'set' THEN (SELECT string_agg(n.name || ' := ' || n.other || ';', ' ' ORDER BY n.n) FROM unnest(names, others) WITH ORDINALITY n(name, other, n))
         WHEN 'row' THEN CASE WHEN single THEN names[1] ELSE format('ROW(%s)::%s', array_to_string(names, ', '), parts ->> 'key_type') END
-        WHEN 'among' THEN CASE WHEN single THEN format('%s = ANY (%s)', names[1], words[3]) ELSE format(
-            '(%s) IN (SELECT %s FROM unnest(%s) k)', array_to_string(names, ', '), array_to_string(hashindex._listed('k.id', parts), ', '), words[3]
+        WHEN 'among' THEN CASE WHEN single THEN format('%s OPERATOR(pg_catalog.=) ANY (%s)', names[1], words[3]) ELSE format(
+            '(%s) OPERATOR(pg_catalog.=) ANY (SELECT %s FROM pg_catalog.unnest(%s) k)', array_to_string(names, ', '), array_to_string(hashindex._listed('k.id', parts), ', '), words[3]
         ) END
     END;
 END
@@ -139,7 +139,7 @@ BEGIN
     PERFORM hashindex._create_key_type(i);
     -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
+    WHERE p.proname IN ('search_' || i.name, 'within_' || i.name)
       AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
     PERFORM hashindex._create_function(
         'write_lists', parts, mark || 'makes the codes of keys what the table says', jsonb_build_object('trigger', false, 'writer', parts -> 'refresh')
@@ -152,11 +152,7 @@ BEGIN
         -- Otherwise anybody could put this trigger function on a table of his own.
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
     END IF;
-    PERFORM hashindex._create_function(
-        'candidates', parts,
-        format('%skeys of the n rows of %s whose codes are nearest to the query', mark, base)
-    );
-    PERFORM hashindex._create_function('search', parts, format('%snearest rows of %s', mark, base));
+    PERFORM hashindex._create_function('search_lists', parts, format('%snearest rows of %s', mark, base));
     PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
 END
 $$;

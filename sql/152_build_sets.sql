@@ -320,7 +320,7 @@ BEGIN
     WHERE array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
     PERFORM hashindex._create_function('search_pgvector', jsonb_build_object(
         'ext', '{ext}', 'index_name', i.name, 'search', format('hashindex.%I', 'search_' || i.name), 'index', quote_literal(i.name),
-        'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'shown', hashindex._answer_keys(i),
+        'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
         'answer', answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         'tenant', i.tenant_column IS NOT NULL, 'tenant_literal', quote_literal(i.tenant_column), 'tenant_type', hashindex._tenant_type(i),
         'sharded', hashindex._is_sharded(base::regclass),
@@ -329,8 +329,8 @@ BEGIN
         'n', s.candidates, 'effort', coalesce(s.effort::text, 'NULL'),
         'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, s.column_name, i.metric),
         'few', CASE WHEN s.relation IS NULL THEN quote_literal('Infinity') ELSE 'sqrt(400 * hashindex_rows)' END,
-        'is_comparable', replace(hashindex._is_comparable(i.metric, 'hashindex_query'), 'r.distance', 'c.distance'),
-        'is_comparable_to_parameter', replace(hashindex._is_comparable(i.metric, '$1'), 'r.distance', 'c.distance')
+        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
+        'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1')
     ), format('index %s: nearest rows of %s', i.name, base));
 END
 $$;

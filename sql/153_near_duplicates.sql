@@ -18,10 +18,9 @@ SET enable_seqscan = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    before jsonb;
     base text := format('%I.%I', i.schema_name, i.table_name);
     kept text[] := hashindex._code_keys(i);
-    done text;
 BEGIN
     IF i.code_table IS NULL THEN
         RAISE EXCEPTION 'index "%" is kept by pgvector, and near-duplicates are found by lists', i.name
@@ -46,7 +45,7 @@ BEGIN
         format('hashindex.%I', i.code_table));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     EXECUTE format('SELECT FROM %s WHERE false', base);
-    done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
+    before := hashindex._put_settings(jsonb_build_object('hnsw.ef_search', greatest(40, lists)));
     -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.
     RETURN QUERY EXECUTE hashindex._fill(
         $statement$WITH near AS MATERIALIZED (
@@ -75,7 +74,7 @@ BEGIN
             'other_ids', CASE cardinality(kept) WHEN 1 THEN 'p.other_id' ELSE hashindex._columns_of('(p.other_id)', kept) END
         )
     ) USING max_distance, radius, lists, first_list, last_list;
-    done := set_config('hnsw.ef_search', ef_search, true);
+    before := hashindex._put_settings(before);
 END
 $$;
 

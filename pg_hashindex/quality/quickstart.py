@@ -39,7 +39,7 @@ _SEARCHES: tuple[LiteralString, LiteralString] = (
     """  SELECT t.*, s.distance FROM {search}({query}, k => 10{tenant}) s
   JOIN {table} t {same} ORDER BY s.distance;""",
     """  SELECT id, distance FROM hashindex.search({name}, {query}, 10,
-      filter => $${key} IS NOT NULL$$);""",
+      filter => $${key} IS NOT NULL$${all_tenants});""",
 )
 _TENANT: LiteralString = """,
       tenant => (SELECT {} FROM {} LIMIT 1)"""
@@ -290,6 +290,7 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
             same=same,
             key=key[0],
             tenant=sql.SQL("") if tenant is None else of_tenant,
+            all_tenants=sql.SQL("" if tenant is None else ", all_tenants => true"),
         )
         .as_string(index.connection)
         for template in _SEARCHES
