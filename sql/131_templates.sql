@@ -35,7 +35,7 @@ BEGIN
         WHEN 'set' THEN (SELECT string_agg(n.name || ' := ' || n.other || ';', ' ' ORDER BY n.n) FROM unnest(names, others) WITH ORDINALITY n(name, other, n))
         WHEN 'row' THEN CASE WHEN single THEN names[1] ELSE format('ROW(%s)::%s', array_to_string(names, ', '), parts ->> 'key_type') END
         WHEN 'among' THEN CASE WHEN single THEN format('%s OPERATOR(pg_catalog.=) ANY (%s)', names[1], words[3]) ELSE format(
-            '(%s) OPERATOR(pg_catalog.=) ANY (SELECT %s FROM pg_catalog.unnest(%s) k)', array_to_string(names, ', '), array_to_string(hashindex._listed('k.id', parts), ', '), words[3]
+            '(%s) OPERATOR(pg_catalog.=) ANY (SELECT %s FROM ROWS FROM (pg_catalog.unnest(%s)) k)', array_to_string(names, ', '), array_to_string(hashindex._listed('k.id', parts), ', '), words[3]
         ) END
     END;
 END

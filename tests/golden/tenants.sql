@@ -158,7 +158,7 @@ BEGIN
             CONTINUE;
         END IF;
         IF by_code THEN
-            RETURN QUERY SELECT c.id_1, c.id_2, (4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3))::double precision AS distance FROM hashindex.tenants_codes_GENERATION c WHERE (c.id_1, c.id_2) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM pg_catalog.unnest(hashindex_ids) k) ORDER BY distance, c.id_1, c.id_2;
+            RETURN QUERY SELECT c.id_1, c.id_2, (4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3))::double precision AS distance FROM hashindex.tenants_codes_GENERATION c WHERE (c.id_1, c.id_2) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM ROWS FROM (pg_catalog.unnest(hashindex_ids)) k) ORDER BY distance, c.id_1, c.id_2;
             RETURN;
         END IF;
         hashindex_count := 0;
@@ -171,7 +171,7 @@ BEGIN
                     SELECT public.posts.section AS id_1, public.posts.id AS id_2, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
                     FROM public.posts
                     -- An index on the tenants alone would lead to all rows of the tenant.
-                    WHERE (public.posts.section, public.posts.id) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM pg_catalog.unnest(hashindex_ids) k) AND (public.posts.section = $7) IS TRUE AND public.posts.embedding IS NOT NULL
+                    WHERE (public.posts.section, public.posts.id) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM ROWS FROM (pg_catalog.unnest(hashindex_ids)) k) AND (public.posts.section = $7) IS TRUE AND public.posts.embedding IS NOT NULL
                 ) r
                 WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN'
                 ORDER BY r.distance, r.id_1, r.id_2 LIMIT hashindex_k
@@ -191,7 +191,7 @@ BEGIN
             FROM (
                 SELECT public.posts.section AS id_1, public.posts.id AS id_2, public.posts.embedding OPERATOR(public.<=>) $1 AS distance
                 FROM public.posts
-                WHERE (public.posts.section, public.posts.id) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM pg_catalog.unnest($2) k) AND public.posts.embedding IS NOT NULL AND (' OPERATOR(pg_catalog.||) hashindex_condition OPERATOR(pg_catalog.||) '
+                WHERE (public.posts.section, public.posts.id) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM ROWS FROM (pg_catalog.unnest($2)) k) AND public.posts.embedding IS NOT NULL AND (' OPERATOR(pg_catalog.||) hashindex_condition OPERATOR(pg_catalog.||) '
                 ) OFFSET 0
             ) r
             WHERE r.distance OPERATOR(pg_catalog.<>) ''NaN'' OR ($1 OPERATOR(public.<=>) $1) OPERATOR(pg_catalog.=) ''NaN''
