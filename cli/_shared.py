@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
@@ -180,6 +181,13 @@ def _of_build(context: click.Context, option: click.Parameter, value: Any) -> in
         raise click.BadParameter(str(error)) from error
 
 
+jobs_option = click.option(
+    "--jobs",
+    type=int,
+    callback=_of_build,
+    help="Processes that read rows for landmarks, 1 to 64.  [default: the cores, at most 4; 1 "
+    "for a small table]",
+)
 build_options = together(
     click.option(
         "--memory",
@@ -189,12 +197,26 @@ build_options = together(
         callback=_of_build,
         help="Memory to take for building landmarks, such as 512MB, for all jobs together.",
     ),
+    jobs_option,
+)
+
+#: Facts of a decision that the server does not tell.
+facts_options = together(
+    tenant_option("Column of tenants: most searches want the rows of one.", "COLUMN"),
     click.option(
-        "--jobs",
-        type=int,
-        callback=_of_build,
-        help="Processes that read rows for landmarks, 1 to 64.  [default: the cores, at most 4; 1 "
-        "for a small table]",
+        "--writes",
+        type=click.FloatRange(0),
+        metavar="NUMBER",
+        help="Rows written a second.  [default: since the server's statistics began]",
+    ),
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        callback=lambda context, option, value: (
+            None if value is None else _of_build(context, option, value)
+        ),
+        help="Memory that the server has for the table and its index, such as 4GB; a build takes "
+        "no more.  [default: effective_cache_size]",
     ),
 )
 
@@ -591,18 +613,22 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[Any]], *, most: int | None = None
+) -> None:
     """Print rows under headings, numbers to the right; by rich in a terminal, plainly elsewhere.
 
-    None is printed as an empty cell.
+    None is printed as an empty cell. Cells are broken to fit ``most`` columns.
     """
     cells = [[_cell(value) for value in row] for row in rows]
-    widths = [
-        max(len(line[position]) for line in [list(headings), *cells])
-        for position in range(len(headings))
-    ]
     to_the_right = [
         bool(rows) and all(isinstance(row[position], int | float | None) for row in rows)
+        for position in range(len(headings))
+    ]
+    if most is not None:
+        headings, cells = _broken(headings, cells, most)
+    widths = [
+        max(len(line[position]) for line in [list(headings), *cells])
         for position in range(len(headings))
     ]
     if sys.stdout.isatty():
@@ -614,6 +640,27 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         )
         echo("  ".join(padded).rstrip())
+
+
+def _broken(
+    headings: Sequence[str], cells: list[list[str]], most: int
+) -> tuple[Sequence[str], list[list[str]]]:
+    """Break the cells of the widest column into lines, until the table is narrow enough."""
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    excess = sum(widths) + 2 * (len(widths) - 1) - most
+    if excess <= 0:
+        return headings, cells
+    widest = widths.index(max(widths))
+    width = max(12, widths[widest] - excess)
+    lines: list[list[str]] = []
+    for line in cells:
+        parts = wrap(line[widest], width) or [""]
+        lines.append([*line[:widest], parts[0], *line[widest + 1 :]])
+        for part in parts[1:]:
+            lines.append(["" if place != widest else part for place in range(len(line))])
+    heading = [*headings]
+    heading[widest] = heading[widest][:width]
+    return heading, lines
 
 
 def _print_for_people(

@@ -1,6 +1,7 @@
 """``pg-hashindex doctor``: whether pgvector's indexes serve a table; nothing is installed."""
 
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from ._shared import (
     NO,
     connected,
     echo,
+    facts_options,
     fail_under_option,
     k_option,
     metric_option,
@@ -20,11 +22,21 @@ from ._shared import (
     progress,
     queries_from_option,
     queries_option,
+    refuse_columns,
     seed_option,
 )
 
 if TYPE_CHECKING:
-    from pg_hashindex.quality.doctor_findings import Diagnosis, VectorIndex
+    from pg_hashindex.quality.doctor_findings import (
+        Advice,
+        Diagnosis,
+        SetFacts,
+        VectorIndex,
+    )
+
+
+# Columns of a terminal.
+_WIDTH = 100
 
 
 @click.command()
@@ -45,6 +57,8 @@ if TYPE_CHECKING:
     ["l2", "cosine", "ip", "l1"],
     "Distance of exact search.  [default: that of the first index, else cosine]",
 )
+@facts_options
+@click.option("--role", help="Look and measure as this role, under its policies.")
 @click.option(
     "--timeout",
     type=float,
@@ -76,7 +90,7 @@ def doctor(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Say whether pgvector's indexes serve a table, and what to do where they do not.
+    """Say which set of vectors or codes a table needs, if any, and make no change.
 
     It ends with one decision. COLUMN may be left out where the table has one column of vectors;
     without TABLE it lists all columns of vectors of the database.
@@ -85,6 +99,7 @@ def doctor(
     IVFFlat indexes of the column, with several settings, with exact search. That does not
     protect you: the owner of a table can run code as you, so a table of another role is refused.
     """
+    from pg_hashindex.db.table_source import find_relation
     from pg_hashindex.quality.doctor import diagnose
     from pg_hashindex.quality.doctor_catalog import only_column
 
@@ -101,6 +116,9 @@ def doctor(
 
         check_page(html_file)
     with connected(database_url) as connection, progress("looking at the table"):
+        tenant = [options["tenant"]] if options["tenant"] else []
+        find_relation(connection, table)
+        refuse_columns(connection, table, tenant, "--tenant")
         found = diagnose(
             connection,
             table,
@@ -176,14 +194,20 @@ def _print(found: "Diagnosis") -> None:
                 ", ".join(f"{name} {as_setting(size)}" for name, size in vars(memory).items()),
             ],
             ["distance", found.metric + (ASSUMED if found.metric_assumed else "")],
+            *_more_facts(found),
             ["round trip", f"{found.round_trip_ms:.3g} ms, part of every time below"],
         ],
+        most=_WIDTH,
     )
-    if found.indexes:
+    if found.indexes or found.names:
         echo()
         print_table(
-            ["index", "kind", "MB", "fits in", "searches", "found in buffers", "first p50 ms"],
-            [_index_row(index, found) for index in found.indexes],
+            ["index", "kind", "MB", "fits in", "searches", "in buffers", "first ms"],
+            [
+                *(_index_row(index, found) for index in found.indexes),
+                *([n.name, n.set, n.bytes / 1e6, "", None, None, None] for n in found.names),
+            ],
+            most=_WIDTH,
         )
     if found.scopes:
         echo()
@@ -215,18 +239,15 @@ def _print(found: "Diagnosis") -> None:
                     for point in found.points
                 ),
                 *(
-                    [
-                        fit.code,
-                        f"{fit.candidates} re-ranked",
-                        "",
-                        fit.recall,
-                        "",
-                        None,
-                        None,
-                    ]
+                    [name.name, "by name (now)", "", name.recall, "", name.p50_ms, None]
+                    for name in found.names
+                ),
+                *(
+                    [fit.code, f"{fit.candidates} re-ranked", "", fit.recall, "", None, None]
                     for fit in found.codes
                 ),
             ],
+            most=_WIDTH,
         )
         if found.codes:
             echo(f"candidates of codes: on {found.codes[0].rows} sampled rows, without an index")
@@ -236,10 +257,72 @@ def _print(found: "Diagnosis") -> None:
                 how = "exactly" if scope.planner == "exact" else f"by {scope.planner}"
                 echo(f"where {scope.filter}: {rows} rows; PostgreSQL by itself searches {how}")
     assert found.decision is not None  # noqa: S101
-    for suggestion in (*found.advice, found.decision):
-        echo(f"\n{suggestion.text}")
-        for command in suggestion.commands:
-            echo(f"  {command}")
+    for suggestion in found.advice:
+        _print_advice(suggestion)
+    if found.sets:
+        echo()
+        print_table(
+            ["set", "fits", "MB", "build s", "candidates", "ms", "writes/s", "decision"],
+            [set_row(one) for one in found.sets],
+            most=_WIDTH,
+        )
+    _print_advice(found.decision)
+
+
+def _more_facts(found: "Diagnosis") -> list[list[str]]:
+    """Say what else the decision takes into account."""
+    table = found.table
+    writes = table.writes if found.writes is None else found.writes
+    facts = [["writes", f"{writes:.3g} rows a second"]]
+    if table.parts > 1:
+        facts.append(["partitions", f"{table.parts}; a search reads an index of each"])
+    if table.policies:
+        facts.append(["row security", "on: each role searches the rows of its policies"])
+    for tenant in filter(None, [found.tenant, found.key_tenant]):
+        of = (
+            "" if tenant.tenants is None else f", {tenant.tenants} of at most {tenant.largest} rows"
+        )
+        sure = (
+            ""
+            if tenant.source != "the key"
+            else f"; --tenant {tenant.column} if searches stay within one"
+        )
+        facts.append(["tenants", f"{tenant.column} ({tenant.source}){of}{sure}"])
+    if found.statements is not None:
+        texts, calls = found.statements
+        facts.append(
+            ["statements", f"{texts} that search it in pg_stat_statements, run {calls} times"]
+        )
+    return facts
+
+
+def _print_advice(suggestion: "Advice") -> None:
+    echo()
+    for line in wrap(suggestion.text, _WIDTH, break_long_words=False, break_on_hyphens=False):
+        echo(line)
+    for command in suggestion.commands:
+        for line in command.split("\n"):
+            # A line of SQL may be broken at any space; one of the shell needs a sign.
+            end = " \\" if line.startswith("pg-hashindex") else ""
+            parts = wrap(
+                line, _WIDTH - 6, break_long_words=False, break_on_hyphens=False,
+            ) if "'" not in line and "--  " not in line else [line]  # fmt: skip
+            for number, part in enumerate(parts):
+                echo("  " + "  " * (number > 0) + part + end * (number + 1 < len(parts)))
+
+
+def set_row(one: "SetFacts") -> list[Any]:
+    """Return a set of a decision as a row of a table."""
+    return [
+        one.name,
+        "yes" if one.fits else "no",
+        one.bytes / 1e6,
+        one.build_seconds,
+        one.candidates,
+        one.milliseconds,
+        one.inserts,
+        "taken" if one.taken else f"not: {one.why_not}",
+    ]
 
 
 def _index_row(index: "VectorIndex", found: "Diagnosis") -> list[Any]:

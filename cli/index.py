@@ -13,7 +13,7 @@ from pg_hashindex.db.work import WorkRow, list_work
 from pg_hashindex.errors import DuplicateNameError, HashIndexError
 from pg_hashindex.index.catalog import IndexRow, read_rows, read_sets
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.options import OPTIONS, options_changed_by
+from pg_hashindex.index.options import OPTIONS, options_changed_by, same_option
 from pg_hashindex.quality.tenant_recall import tenants
 
 from ._index_options import index_options
@@ -534,7 +534,10 @@ def _is_same(row: IndexRow, options: dict[str, Any]) -> bool:
     if one_row(row.connection, same_table, [options["table"], row.qualified_table]) != (True,):
         return False
     others = ("metric", "tenant", "candidates", "effort")
-    return all(options.get(one) is None or options[one] == row.options.get(one) for one in others)
+    return all(
+        options.get(one) is None or same_option(options[one], row.options.get(one))
+        for one in others
+    )
 
 
 def _tune_built(found: HashIndex, *, keep: bool) -> None:

@@ -4,50 +4,59 @@ Each step looks at what is there, so a run that was cut off is run again.
 """
 
 import shlex
-from typing import Any, get_args
+from contextlib import suppress
+from dataclasses import replace
+from typing import get_args
 
 import click
 
 from pg_hashindex import schema
+from pg_hashindex.db.citus import is_sharded
 from pg_hashindex.db.connection import Connection, create_engine
 from pg_hashindex.db.server_errors import translated_errors
+from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import checked_options
+from pg_hashindex.models import store
 from pg_hashindex.models.model import Metric
+from pg_hashindex.models.store import StoredModel
 from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality import quickstart as steps
+from pg_hashindex.quality.code_fits import try_code
 from pg_hashindex.quality.doctor import diagnose
-from pg_hashindex.quality.doctor_catalog import usual_metric
+from pg_hashindex.quality.doctor_catalog import only_column, usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
+from pg_hashindex.training.sampling import sample_rows, sample_table
 
 from ._index_options import index_options
 from ._shared import (
     ASSUMED,
     NO,
     Share,
-    build_options,
     confirm,
     connected,
     echo,
+    facts_options,
+    jobs_option,
     metric_option,
     name_option,
     note,
     print_tuned,
     progress,
     refuse_columns,
-    table_options,
     url_option,
     yes_option,
 )
 
-# Answers that are searched for.
-_K = 10
 _QUERIES = 100
-_KINDS = {"hnsw": "codes in pgvector's HNSW", "lists": "codes in lists"}
+_BUILD_MEMORY = 2**30
+# Queries that the table is searched exactly for, before a set is chosen.
+_DOCTORED = 30
 
 
 @click.command()
-@table_options(required=True)
+@click.argument("table")
+@click.argument("column", required=False)
 @click.option(
     "--recall",
     type=Share(),
@@ -58,97 +67,147 @@ _KINDS = {"hnsw": "codes in pgvector's HNSW", "lists": "codes in lists"}
 @name_option("Name of the model and the index.  [default: TABLE_COLUMN]")
 @index_options(["key_columns"])
 @metric_option(
-    get_args(Metric),
+    [*get_args(Metric), "l1"],
     "Exact distance.  [default: that of a vector index of the column, else cosine]",
 )
-@index_options(["tenant"])
-@click.option("--writes", is_flag=True, help="Rows are written often: make an index for that.")
+@facts_options
 @click.option(
     "--access",
-    type=click.Choice(get_args(advice.Kind)),
-    help="Codes in pgvector's HNSW, or in lists.  [default: hnsw, unless --tenant, --writes or the "
-    "table call for lists]",
+    type=click.Choice(["hnsw", "ivfflat", "lists"]),
+    help="Choose among the sets of this access alone.",
 )
-@build_options
+@jobs_option
 @yes_option
 @url_option
 def quickstart(
     database_url: str,
     table: str,
-    column: str,
+    column: str | None,
     recall: float,
     name: str | None,
-    metric: Metric | None,
-    writes: bool,
-    access: advice.Kind | None,
-    memory: int,
+    metric: str | None,
+    tenant: str | None,
+    writes: float | None,
+    key_columns: list[str] | None,
+    access: str | None,
+    memory: int | None,
     jobs: int | None,
     yes: bool,
-    **given: Any,
 ) -> None:
     """Make a table searchable by a name: install the schema, train, index, measure.
 
-    Makes the simplest set that serves the table, and says which and why. Asks before it changes
-    anything. If a run was cut off, run it again: it continues where it stopped, and changes nothing
-    if the index is complete. Exit code 1 if the recall is not reached, or the exact query is
-    faster.
+    Makes the set that doctor decides for, and says what it did not take and why. A table that is
+    searched exactly in 5 ms needs none: nothing is changed then. Asks before it changes anything.
+    If a run was cut off, run it again: it continues where it stopped, and changes nothing if the
+    index is complete. Exit code 1 if the recall is not reached, or the exact query is faster.
     """
     if recall == 0:
         raise click.UsageError("--recall must be above 0")
     with connected(database_url) as connection:
         steps.refuse_read_only(connection)
-        found = diagnose(connection, table, column, measure=False)
+        found = diagnose(
+            connection, table, column or only_column(connection, table), sample=_DOCTORED,
+            metric=metric, goal=recall, tenant=tenant, writes=writes, memory=memory, codes=False,
+            measure=not is_sharded(connection, table),
+        )  # fmt: skip
+        steps.refuse_l1(found)
         name = name or steps.default_name(found)
-        options = checked_options(name, given | {"metric": metric})
-        key = options.get("key_columns")
-        tenant = options.get("tenant")
+        named = {"key_columns": key_columns, "metric": metric, "tenant": tenant}
+        options = checked_options(name, named)
         refuse_columns(connection, found.table.name, [tenant] if tenant else [], "--tenant")
+        refuse_columns(connection, found.table.name, key_columns or [], "--id")
         index = steps.find_index(connection, found, name)
-        model = steps.find_model(connection, found, name, access)
-        if index is not None:
-            chosen: advice.Kind = "lists" if index.is_lists else "hnsw"
-            why = "it is there already"
-            if access not in (None, chosen):
-                raise click.UsageError(f"index {name} has access {index.access}: see index swap")
-        elif access is not None:
-            chosen, why = access, "--access says so"
-        else:
-            bits = steps.graph_bits(found.table.dimension)
-            asked = {"--tenant": tenant, "--writes": writes}
-            chosen, why = advice.choose(
-                found, bits, model, [option for option, value in asked.items() if value]
-            )
-        steps.refuse_rights(connection, found, key, chosen)
-        model = steps.find_model(connection, found, name, chosen)
-        distance: Metric = metric or usual_metric(i.metric for i in found.indexes)
-        complete = index is not None and steps.is_complete(index)
+        if index is not None and access is not None and access != _access_of(index):
+            raise click.UsageError(f"index {name} has access {index.access}: see index swap")
+        chosen = _choose(found, recall, access, index)
+        model = steps.find_model(connection, found, name, steps.method_of(chosen))
         if index is not None:
             steps.refuse_other_options(index, options)
-        elif model is not None:
+        if index is None or not steps.is_complete(index):
+            note(f"making an index by {_said(chosen)}: {chosen.why}")
+            for one in chosen.sets:
+                if not one.taken:
+                    note(f"not {one.name}: {one.why_not}")
+        if index is None and chosen.kind == "exact":
+            note(f"{found.table.name} needs no index: {chosen.why}; nothing was changed")
+            return
+        steps.refuse_rights(connection, found, key_columns, chosen.kind == "lists")
+        distance = metric or usual_metric(i.metric for i in found.indexes)
+        if index is None and model is not None:
             distance = steps.metric_of(model, metric)
+        complete = index is not None and steps.is_complete(index)
         if not complete:
             assumed = ASSUMED if metric is None and model is None and found.metric_assumed else ""
             current = _schema_is_current(database_url)
-            note(f"making an index by {_KINDS[chosen]}: {why}")
             note(steps.plan(found, name, distance + assumed, options, current, chosen))
             if not yes:
                 confirm("Continue?")
             if not current:
                 _install(database_url)
-            if model is None and index is None:
-                with progress(f"training model {name}"):
-                    model = steps.train_model(connection, found, name, distance, chosen)
-            elif model is not None:
-                note(f"model {model.name}:{model.version} is there")
-        if index is None:
-            assert model is not None  # noqa: S101
-            with progress(f"creating index {name}"):
-                index = steps.make_index(
-                    connection, found, name, model, options | {"metric": distance}, chosen,
-                    memory, jobs,
-                )  # fmt: skip
-        if _fill_index(connection, found, index, recall, memory, jobs, complete):
+    build = min(memory or _BUILD_MEMORY, _BUILD_MEMORY)
+    if index is None:
+        trained = None
+        method = steps.method_of(chosen)
+        if model is not None:
+            note(f"model {model.name}:{model.version} is there")
+        elif method is not None:
+            model = trained = _train(database_url, found, name, distance, method)
+        # A session that waited for the question, or for training, may have been ended.
+        with connected(database_url) as connection:
+            try:
+                with progress(f"creating index {name}"):
+                    steps.make_index(
+                        connection, found, name, model, options | {"metric": distance}, chosen,
+                        build, jobs,
+                    )  # fmt: skip
+            except HashIndexError:
+                if trained is not None:
+                    with suppress(HashIndexError):
+                        store.drop(connection, f"{trained.name}:{trained.version}")
+                raise
+    with connected(database_url) as connection:
+        index = HashIndex.open(connection, name)
+        if _fill_index(connection, found, index, recall, build, jobs, complete):
             raise click.exceptions.Exit(NO)
+
+
+def _access_of(index: HashIndex) -> str:
+    return "lists" if index.set is None else str(index.access)
+
+
+def _choose(
+    found: Diagnosis, recall: float, access: str | None, index: HashIndex | None
+) -> advice.Choice:
+    """Choose a set; the one that an earlier run has begun stays."""
+    facts = advice.facts_of(found, recall)
+    access = access if index is None else _access_of(index)
+    if facts is None:
+        kind: advice.Kind = "lists" if access == "lists" else "codes"
+        return advice.Choice(kind, f"pgvector's index serves a {found.table.kind}", ())
+    facts = replace(
+        facts, there=tuple(one for one in facts.there if one.kind == "vectors" and not one.set)
+    )
+    return advice.choose(facts, access)
+
+
+def _said(chosen: advice.Choice) -> str:
+    if chosen.there is not None:
+        return f"{chosen.there.name}, which is there"
+    return "no set" if chosen.kind == "exact" else advice.name_of(chosen.kind)
+
+
+def _train(url: str, found: Diagnosis, name: str, metric: str, method: str) -> StoredModel:
+    """Train a model on rows of the table, and save it by a session of its own."""
+    table = found.table
+    with progress(f"training model {name}"):
+        with connected(url) as connection:
+            X = sample_table(
+                connection, table.name, table.column, rows=sample_rows(method), metric=metric
+            ).X
+        trained, _ = try_code(X, method, metric, name=name)
+        with connected(url) as connection:
+            saved = store.save(connection, trained)
+            return store.describe(connection, f"{saved.name}:{saved.version}")
 
 
 def _is_slower(milliseconds: float, exact_ms: float) -> bool:

@@ -46,6 +46,7 @@ _MOST_COLUMNS = 3
 @index_options(["candidates", "effort"], new=False)
 @click.option("--filter", metavar="SQL", help="Search only rows that match this filter: n > 5.")
 @tenant_option("Search only rows of this tenant.")
+@click.option("--all-tenants", is_flag=True, help="Search the rows of all tenants.")
 @click.option(
     "--radius",
     type=int,
@@ -68,6 +69,7 @@ def search(
     like: str | None,
     k: int | None,
     tenant: str | None,
+    all_tenants: bool,
     radius: int | None,
     columns: list[str] | None,
     as_json: bool,
@@ -78,7 +80,9 @@ def search(
         raise click.UsageError(
             "--radius finds every row by its code: leave out -k, --candidates, --effort, --filter"
         )
-    within: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
+    within: dict[str, Any] = {"all_tenants": True} if all_tenants else {}
+    if tenant is not None:
+        within["tenant"] = tenant
     with _searched(database_url, name, query, like) as (found, vector):
         if columns:
             refuse_columns(found.connection, found.row.qualified_table, columns, "--columns")

@@ -31,14 +31,27 @@ BEGIN
 END
 $$;
 
--- The error of a search that names no tenant. It would rank the codes of all small tenants, and look up the lists of all large ones.
-CREATE OR REPLACE FUNCTION hashindex._refuse_all_tenants(index_name text, tenant_column text) RETURNS void
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+-- Returns a query of the wanted dimension, or raises an error.
+CREATE OR REPLACE FUNCTION hashindex._checked_vector(given {ext}.vector, wanted integer) RETURNS {ext}.vector
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN {ext}.vector_dims(given) = wanted THEN given ELSE hashindex._refuse_vector(given, wanted) END;
+
+-- Refuses a search that names no tenant, of an index that has tenants. A role that sees the rows of its tenant alone, or may not read tenants,
+-- names none.
+CREATE OR REPLACE FUNCTION hashindex._require_tenant(
+    index_name text, base text, tenant_column text, tenant text, all_tenants boolean, where_equals jsonb DEFAULT NULL
+) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RAISE EXCEPTION 'index "%" has tenants, and the search names none', index_name USING ERRCODE = 'invalid_parameter_value',
-        HINT = format('Name a value of column "%s" as tenant; or search the rows of all tenants by hashindex.search with a filter, such as ''true'', which takes ten times as long as with an index without tenants.', tenant_column);
+    IF tenant_column IS NULL AND (tenant IS NOT NULL OR all_tenants) THEN
+        RAISE EXCEPTION 'index "%" has no tenants', index_name USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave tenant and all_tenants out, or filter by the column.';
+    ELSIF tenant IS NULL AND all_tenants IS NOT TRUE AND where_equals -> tenant_column IS NULL AND NOT row_security_active(base)
+        AND has_column_privilege(base, tenant_column, 'SELECT') THEN
+        RAISE EXCEPTION 'index "%" has tenants, and the search names none', index_name USING ERRCODE = 'invalid_parameter_value',
+            HINT = format('Name a value of column "%s" as tenant, or search the rows of all tenants: all_tenants => true.', tenant_column);
+    END IF;
 END
 $$;
 

@@ -176,7 +176,7 @@ AS $$
 BEGIN
     RETURN ARRAY(
         SELECT CASE WHEN k.name ~ '^\$[0-9]+$' OR k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name = ANY (
-            '{query,k,n,candidates,effort,radius,filter,where_equals,all_tenants,caller_path,checked,distance}'
+            '{query,k,n,candidates,effort,radius,filter,where_equals,all_tenants,caller_path,by_code,distance}'
         ) THEN (
             SELECT named FROM generate_series(0, cardinality(i.key_columns)) more, concat(kept, repeat('_', more)) named
             WHERE named <> ALL (i.key_columns) ORDER BY more LIMIT 1

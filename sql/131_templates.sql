@@ -16,7 +16,7 @@ RETURN ARRAY(
 --   {same b.key c.id}       b.tenant_id = c.id_1 AND b.item = c.id_2
 --   {set variable c.id}     hashindex_id_1 := c.id_1; hashindex_id_2 := c.id_2;
 --   {row c.id}              ROW(c.id_1, c.id_2)::hashindex.key_items; c.id if the key is one column
---   {among c.id $1}         (c.id_1, c.id_2) IN (SELECT k.id_1, k.id_2 FROM unnest($1) k); c.id = ANY ($1) if it is one column
+--   {among c.id $1}         (c.id_1, c.id_2) = ANY (SELECT k.id_1, k.id_2 FROM unnest($1) k); c.id = ANY ($1) if it is one column
 CREATE OR REPLACE FUNCTION hashindex._listing(words text[], parts jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -34,8 +34,8 @@ BEGIN
         WHEN 'same' THEN (SELECT string_agg(n.name || ' = ' || n.other, ' AND ' ORDER BY n.n) FROM unnest(names, others) WITH ORDINALITY n(name, other, n))
         WHEN 'set' THEN (SELECT string_agg(n.name || ' := ' || n.other || ';', ' ' ORDER BY n.n) FROM unnest(names, others) WITH ORDINALITY n(name, other, n))
         WHEN 'row' THEN CASE WHEN single THEN names[1] ELSE format('ROW(%s)::%s', array_to_string(names, ', '), parts ->> 'key_type') END
-        WHEN 'among' THEN CASE WHEN single THEN format('%s = ANY (%s)', names[1], words[3]) ELSE format(
-            '(%s) IN (SELECT %s FROM unnest(%s) k)', array_to_string(names, ', '), array_to_string(hashindex._listed('k.id', parts), ', '), words[3]
+        WHEN 'among' THEN CASE WHEN single THEN format('%s OPERATOR(pg_catalog.=) ANY (%s)', names[1], words[3]) ELSE format(
+            '(%s) OPERATOR(pg_catalog.=) ANY (SELECT %s FROM ROWS FROM (pg_catalog.unnest(%s)) k)', array_to_string(names, ', '), array_to_string(hashindex._listed('k.id', parts), ', '), words[3]
         ) END
     END;
 END
@@ -136,11 +136,7 @@ DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     mark text := format('index %s: ', i.name);
 BEGIN
-    PERFORM hashindex._create_function(
-        'candidates', parts,
-        format('%skeys of the n rows of %s whose codes are nearest to the query', mark, base)
-    );
-    PERFORM hashindex._create_function('search', parts, format('%snearest rows of %s', mark, base));
+    PERFORM hashindex._create_function('search_lists', parts, format('%snearest rows of %s', mark, base));
     PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
 END
 $$;

@@ -64,19 +64,18 @@ DECLARE
 BEGIN
     RETURN jsonb_build_object(
         -- The functions of the set.
-        'candidates', format('hashindex.%I', 'candidates_' || named), 'search', format('hashindex.%I', 'search_' || named),
+        'search', format('hashindex.%I', 'search_' || named),
         'within', format('hashindex.%I', 'within_' || named), 'sync', format('hashindex.%I', hashindex._sync_name(i.name)),
         'refresh', 'hashindex.refresh_' || s.id,
         -- Defaults of candidates and effort; whether candidates are looked for in lists.
         'n', s.candidates, 'effort', coalesce(s.effort, 1), 'lists', s.trained_rows IS NOT NULL,
-        -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance.
+        -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance, also
+        -- in a statement whose parameter $1 is the query.
         'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
         'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
-        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
+        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'), 'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1'),
         -- The type of the tenants beside codes.
-        'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END,
-        -- Whether tenants may have no landmarks.
-        'small_tenants', s.trained_rows IS NOT NULL AND i.tenant_column IS NOT NULL
+        'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END
     );
 END
 $$;

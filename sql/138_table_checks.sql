@@ -105,7 +105,7 @@ BEGIN
     IF reason IS NOT NULL THEN
         RAISE EXCEPTION '%, and an index keeps the codes of one plain table', reason
             USING ERRCODE = 'wrong_object_type', HINT = format(
-                'Have pgvector keep the index: pg-hashindex quickstart --table %s --column %s --access hnsw',
+                'Have pgvector keep the index: pg-hashindex quickstart %s %s --access hnsw',
                 hashindex._shell_word(base::text), hashindex._shell_word(column_name)
             );
     END IF;

@@ -110,7 +110,7 @@ AS $$
 BEGIN
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o
     WHERE o.index_name = s.index_name
-      AND (o.kind = 'table' AND starts_with(o.name, hashindex._part_of(s, '')) OR o.kind = 'function' AND o.name ~ format('^(refresh_|search_~|candidates_~|within_~)%s[(]', s.id));
+      AND (o.kind = 'table' AND starts_with(o.name, hashindex._part_of(s, '')) OR o.kind = 'function' AND o.name ~ format('^(refresh_|search_~|within_~)%s[(]', s.id));
 END
 $$;
 
@@ -392,11 +392,17 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    s hashindex.index_set := hashindex._used_lists(i);
+    s hashindex.index_set := hashindex._used_set(i);
 BEGIN
     IF i.tenant_column IS NULL THEN
         RAISE EXCEPTION 'index "%" has no tenants', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index with tenant set to the column of the tenants.';
+    ELSIF s.encoded IS NULL THEN
+        -- A tenant is a filter of a set of pgvector.
+        RETURN QUERY EXECUTE format(
+            'SELECT b.%1$I::text, count(*), 0::bigint FROM %2$s b WHERE b.%3$I IS NOT NULL GROUP BY b.%1$I ORDER BY 2 DESC, b.%1$I', i.tenant_column, hashindex._base_of(i), i.column_name
+        );
+        RETURN;
     END IF;
     RETURN QUERY EXECUTE format(
         'SELECT n.tenant::text, n.codes, (SELECT count(*) FROM %s l WHERE l.tenant = n.tenant) FROM (SELECT c.tenant, count(*) AS codes FROM %s c GROUP BY 1) n '

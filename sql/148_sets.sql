@@ -195,64 +195,53 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     plan jsonb;
-    before text[];
+    before jsonb;
 BEGIN
     IF s.relation IS NULL THEN
         RETURN false;
     END IF;
-    before := hashindex._put_settings('{enable_seqscan}', '{off}');
+    before := hashindex._put_settings('{"enable_seqscan": "off"}');
     EXECUTE 'EXPLAIN (FORMAT JSON) ' || replace(replace(hashindex._set_statement(i, s, 10, 10), '$1', '(SELECT NULL)'), '$2', '(SELECT NULL)') INTO plan;
-    before := hashindex._put_settings('{enable_seqscan}', before);
+    before := hashindex._put_settings(before);
     -- On Citus the plan is of a task.
     RETURN plan @? '$.** ? (@."Node Type" == "Index Scan" && exists(@."Order By"))';
 END
 $$;
 
--- Settings of pgvector by which a set is scanned, with the names that a search puts back: whichever of its indexes the planner takes.
-CREATE OR REPLACE FUNCTION hashindex._scan_settings(effort integer, tuples double precision, iterates boolean) RETURNS TABLE (name text, value text, usual text)
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE ROWS 8
-BEGIN ATOMIC
-    VALUES ('hnsw.ef_search', least(effort, 1000)::text, '40'), ('ivfflat.probes', least(effort, 32768)::text, '1'),
-        ('hnsw.iterative_scan', CASE WHEN iterates THEN 'relaxed_order' ELSE 'off' END, 'off'),
-        ('ivfflat.iterative_scan', CASE WHEN iterates THEN 'relaxed_order' ELSE 'off' END, 'off'),
-        ('hnsw.max_scan_tuples', least(greatest(20000, tuples), 2147483647)::bigint::text, '20000'), ('hnsw.scan_mem_multiplier', '8', '1'),
-        ('ivfflat.max_probes', '32768', '32768'), ('enable_seqscan', 'off', 'on'), ('enable_sort', 'off', 'on');
-END;
+-- Settings of pgvector by which a set is scanned, whichever of its indexes the planner takes, by their names.
+CREATE OR REPLACE FUNCTION hashindex._scan_settings(effort integer, tuples double precision, iterates boolean) RETURNS jsonb
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN jsonb_build_object(
+    'hnsw.ef_search', least(effort, 1000), 'ivfflat.probes', least(effort, 32768),
+    'hnsw.iterative_scan', CASE WHEN iterates THEN 'relaxed_order' ELSE 'off' END, 'ivfflat.iterative_scan', CASE WHEN iterates THEN 'relaxed_order' ELSE 'off' END,
+    'hnsw.max_scan_tuples', least(greatest(20000, tuples), 2147483647)::bigint, 'hnsw.scan_mem_multiplier', 8,
+    'ivfflat.max_probes', 32768, 'enable_seqscan', 'off', 'enable_sort', 'off'
+);
 
--- Puts settings on for this transaction, on the nodes of Citus too: it sends them SET LOCAL, and no set_config, from a function that a
--- statement within another calls. Nodes get them with the BEGIN of the transaction, or at once where that has begun.
-CREATE OR REPLACE FUNCTION hashindex._put_on_nodes(names text[], settings text[]) RETURNS void
+-- Puts settings on for this transaction, and returns what they were, to be put on again after the statement that they are for. On the nodes of
+-- Citus too: it sends them SET LOCAL, and no set_config, from a function that a statement within another calls. Nodes get them with the BEGIN of
+-- the transaction, or at once where that has begun. Before pgvector is loaded, its settings are as they usually are.
+CREATE OR REPLACE FUNCTION hashindex._put_settings(settings jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    sent text := current_setting('citus.propagate_set_commands');
-    done text := set_config('citus.propagate_set_commands', 'local', true);
-    setting text;
+    usual jsonb := '{"hnsw.ef_search": 40, "ivfflat.probes": 1, "hnsw.iterative_scan": "off", "ivfflat.iterative_scan": "off", "hnsw.max_scan_tuples": 20000,
+        "hnsw.scan_mem_multiplier": 1, "ivfflat.max_probes": 32768}';
+    before jsonb := jsonb_object_agg(s.name, coalesce(current_setting(s.name, true), usual ->> s.name)) FROM jsonb_object_keys(settings) s(name);
+    sent text := current_setting('citus.propagate_set_commands', true);
+    setting record;
+    done text;
 BEGIN
-    FOR setting IN SELECT format('SET LOCAL %s = %L', n.name, n.value) FROM unnest(names, settings) n(name, value) LOOP
-        EXECUTE setting;
+    IF sent IS NULL THEN
+        PERFORM set_config(s.name, s.value, true) FROM jsonb_each_text(settings) s(name, value);
+        RETURN before;
+    END IF;
+    done := set_config('citus.propagate_set_commands', 'local', true);
+    FOR setting IN SELECT * FROM jsonb_each_text(settings) s(name, value) LOOP
+        EXECUTE format('SET LOCAL %s = %L', setting.name, setting.value);
     END LOOP;
     done := set_config('citus.propagate_set_commands', sent, true);
-END
-$$;
-
--- Puts settings on for this transaction, and returns what they were.
-CREATE OR REPLACE FUNCTION hashindex._put_settings(names text[], settings text[]) RETURNS text[]
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    before text[] := ARRAY(
-        SELECT coalesce(current_setting(n.name, true), u.usual) FROM unnest(names) WITH ORDINALITY n(name, place)
-        LEFT JOIN hashindex._scan_settings(1, 1, false) u ON u.name = n.name ORDER BY n.place
-    );
-BEGIN
-    IF current_setting('citus.propagate_set_commands', true) IS NULL THEN
-        PERFORM set_config(n.name, n.value, true) FROM unnest(names, settings) n(name, value);
-    ELSE
-        PERFORM hashindex._put_on_nodes(names, settings);
-    END IF;
     RETURN before;
 END
 $$;

@@ -95,20 +95,17 @@ DECLARE
         'SELECT count(*) FILTER (WHERE f.distance <= $3 AND f.id <> $4) FROM (%s) f', hashindex._set_statement(i, s, n + 1, k + 1)
     );
     encode text := format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query);
-    names text[];
-    settings text[];
+    before jsonb := hashindex._put_settings(hashindex._scan_settings(effort, 1, false));
     counted integer;
     found integer[];
     ranked text;
 BEGIN
-    SELECT array_agg(x.name), array_agg(x.value) INTO names, settings FROM hashindex._scan_settings(effort, 1, false) x;
-    settings := hashindex._put_settings(names, settings);
     FOR place IN 1..cardinality(queries) LOOP
         EXECUTE encode INTO ranked USING queries[place];
         EXECUTE statement INTO counted USING queries[place]::text, ranked, worst[place], ids[place];
         found[place] := counted;
     END LOOP;
-    settings := hashindex._put_settings(names, settings);
+    before := hashindex._put_settings(before);
     SELECT r.* INTO recall, least_recall FROM hashindex._recall_of(found, wanted) r;
 END
 $$;

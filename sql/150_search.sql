@@ -97,124 +97,6 @@ CREATE OR REPLACE FUNCTION hashindex._row_cost(dimension integer) RETURNS double
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN dimension <= 500 THEN 0.5 + dimension / 750.0 ELSE 2.5 + dimension / 375.0 END;
 
--- Nearest rows among those that match a filter. If few rows match the filter, compares all of them exactly, at once. Otherwise looks up
--- candidates in the order of their codes, in batches that grow until enough match.
-CREATE OR REPLACE FUNCTION hashindex._filtered_search(
-    i hashindex.index, query {ext}.vector, k integer, candidates integer, effort integer, filter text,
-    where_equals jsonb, caller_path text, tenant text DEFAULT NULL
-)
-RETURNS TABLE (id text, distance double precision)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
-SET search_path FROM CURRENT
-SET jit = off
-SET enable_indexscan = on
-AS $$
-DECLARE
-    base text := format('%I.%I', i.schema_name, i.table_name);
-    wanted_tenant text := coalesce(tenant, hashindex._tenant_of(i, where_equals));
-    of_tenant text := CASE WHEN wanted_tenant IS NOT NULL THEN format('%I.%I = %L', i.table_name, i.tenant_column, wanted_tenant) END;
-    wanted_rows text := hashindex._filter_of(i, filter, CASE WHEN tenant IS NULL THEN where_equals ELSE coalesce(where_equals, '{}') END, caller_path);
-    -- where_equals holds no SQL of the caller's.
-    filter_path text := CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END;
-    s hashindex.index_set := hashindex._set_of(i.name);
-    codes text := 'hashindex.' || hashindex._part_of(s, 'codes');
-    dimension integer := s.dimension;
-    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN {ext}.vector(query, dimension, true) ELSE hashindex._refuse_vector(query, dimension) END;
-    wanted integer := CASE WHEN coalesce(candidates, s.candidates) > 0 THEN greatest(coalesce(candidates, hashindex._candidates_for(k, s.candidates)), k)
-        ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
-    -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
-    needed double precision := wanted + 2 * sqrt(wanted);
-    lists integer := coalesce(effort, s.effort);
-    rows double precision := (
-        SELECT greatest(1, c.reltuples)
-        FROM pg_class c WHERE c.oid = base::regclass
-    );
-    expected record;
-    share double precision;
-    own_path text := current_setting('search_path');
-    vector text := format('%s.%I', base, i.column_name);
-    may_read_codes boolean := s.encoded
-        -- NULL where a build has dropped the codes that this snapshot knows.
-        AND has_column_privilege(to_regclass(codes), 'code', 'SELECT')
-        AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, codes) END;
-    kept_keys text[] := hashindex._code_keys(i);
-    statement text;
-    found record;
-    path text;
-    n double precision;
-BEGIN
-    IF k IS NULL OR k < 1 THEN
-        PERFORM hashindex._refuse('k', k, '1 or more');
-    ELSIF lists NOT BETWEEN 1 AND 1000 THEN
-        PERFORM hashindex._refuse('effort', effort, '1 to 1000');
-    END IF;
-    IF i.tenant_column IS NOT NULL THEN
-        wanted_rows := concat_ws(' AND ', CASE WHEN wanted_rows <> '' OR filter = '' THEN wanted_rows WHEN tenant IS NULL THEN 'true' END, CASE WHEN tenant IS NOT NULL THEN of_tenant END);
-    END IF;
-    expected := hashindex._estimate(format(E'SELECT FROM %s WHERE (%s\n)', base, wanted_rows), filter_path);
-    IF of_tenant IS NOT NULL AND wanted_rows <> of_tenant THEN
-        -- The filter's share within the tenant.
-        rows := (hashindex._estimate(format('SELECT FROM %s WHERE %s', base, of_tenant), 'pg_catalog, pg_temp')).matching;
-    END IF;
-    share := least(1, greatest(expected.matching, 1) / greatest(rows, 1));
-    -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(dimension) > 2000 + 5 * wanted::double precision / share THEN
-        -- The nearest matching rows are spread over more lists than the nearest rows.
-        lists := least(1000, ceil(lists * sqrt(1 / share)));
-        n := ceil(needed / share);
-        statement := format(
-            $statement$
-            WITH hashindex_candidate AS MATERIALIZED (SELECT %s FROM hashindex.%I($1, $2, $3%s) c)
-            SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given,
-                (pg_catalog.array_agg(%s ORDER BY r.distance, %s))[:$4] AS ids,
-                (pg_catalog.array_agg(r.distance ORDER BY r.distance, %s))[:$4] AS distances
-            FROM (
-                SELECT %s, %s %s $1::%s AS distance
-                FROM %s
-                WHERE (%s) OPERATOR(pg_catalog.=) ANY (%s) AND %s IS NOT NULL AND (%s
-                ) OFFSET 0
-            ) r
-            WHERE %s$statement$,
-            hashindex._columns_of('c', hashindex._answer_keys(i), kept_keys), 'candidates_' || i.name,
-            CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $5::%s', hashindex._tenant_type(i)) END,
-            hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys), hashindex._columns_of('r', kept_keys),
-            hashindex._columns_of(base, i.key_columns, kept_keys), vector, hashindex._distance_operator(i.metric), hashindex._vector_type(base::regclass, i.column_name),
-            base,
-            hashindex._columns_of(base, i.key_columns), CASE
-                WHEN cardinality(kept_keys) = 1 THEN 'ARRAY(TABLE hashindex_candidate)'
-                -- The planner expects an array to be short, and so looks its keys up one by one.
-                ELSE format(
-                    'SELECT k.* FROM pg_catalog.unnest(ARRAY(SELECT ROW(%s)::%s FROM hashindex_candidate c)) k',
-                    hashindex._columns_of('c', kept_keys), hashindex._key_type(i)
-                )
-            END, vector, wanted_rows,
-            hashindex._is_comparable(i.metric, '$1')
-        );
-        LOOP
-            path := set_config('search_path', filter_path, true);
-            EXECUTE statement INTO found USING checked, least(n, 2147483647)::integer, lists, k, wanted_tenant;
-            path := pg_catalog.set_config('search_path', own_path, true);
-            EXIT WHEN found.matching >= wanted OR found.given < n;
-            -- The next batch would take most of the table, which costs more than reading all of it.
-            IF n > 0.3 * rows THEN
-                found.matching := 0;
-                EXIT;
-            END IF;
-            share := greatest(found.matching, 0.5) / greatest(found.given, 1);
-            n := greatest(2 * n, needed / share);
-            lists := least(1000, 3 * lists);
-        END LOOP;
-        IF found.matching >= k THEN
-            RETURN QUERY SELECT u.id, u.distance FROM unnest(found.ids, found.distances) u(id, distance);
-            RETURN;
-        END IF;
-    END IF;
-    RETURN QUERY SELECT e.* FROM hashindex._exact_search(
-        base::regclass, i.key_columns, i.column_name, i.metric, checked, k, wanted_rows, filter_path
-    ) e;
-END
-$$;
-
 -- The tenant that where_equals names, if it is one.
 CREATE OR REPLACE FUNCTION hashindex._tenant_of(i hashindex.index, where_equals jsonb) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -256,31 +138,13 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    -- A filter of lists that is nothing but a tenant.
-    only_tenant text := coalesce(tenant, CASE WHEN filter IS NULL AND where_equals ->> i.tenant_column IS NOT NULL AND where_equals - i.tenant_column = '{}' THEN hashindex._tenant_of(i, where_equals) END);
 BEGIN
-    IF i.tenant_column IS NULL AND (tenant IS NOT NULL OR all_tenants) THEN
-        RAISE EXCEPTION 'index "%" has no tenants', i.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave tenant and all_tenants out, or filter by the column.';
-    ELSIF NOT coalesce((hashindex._set_of(i.name)).access IN ('lists', 'scan'), false) THEN
-        RETURN QUERY EXECUTE format(
-            'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5, $6, caller_path => $7%s) s',
-            hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
-            CASE WHEN i.tenant_column IS NOT NULL THEN format(', tenant => $8::%s, all_tenants => $9', hashindex._tenant_type(i)) END
-        )
-        USING query, k, candidates, effort, filter, where_equals, caller_path, tenant, all_tenants;
-    ELSIF only_tenant IS NULL AND (all_tenants OR filter IS NOT NULL OR where_equals <> '{}') THEN
-        RETURN QUERY SELECT f.id, f.distance
-        FROM hashindex._filtered_search(
-            i, query::{ext}.vector, k, candidates, effort, coalesce(filter, CASE WHEN all_tenants THEN 'true' END), where_equals, caller_path
-        ) f;
-    ELSE
-        RETURN QUERY EXECUTE format(
-            'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4%s) s',
-            hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
-            CASE WHEN only_tenant IS NOT NULL THEN format(', $6, $7, caller_path => $8, tenant => $5::%s', hashindex._tenant_type(i)) END
-        )
-        USING query, k, candidates, effort, only_tenant, filter, nullif(where_equals, CASE WHEN tenant IS NULL THEN where_equals END), caller_path;
-    END IF;
+    PERFORM hashindex._require_tenant(i.name, format('%I.%I', i.schema_name, i.table_name), i.tenant_column, tenant, all_tenants, where_equals);
+    RETURN QUERY EXECUTE format(
+        'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5, $6, caller_path => $7%s) s',
+        hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
+        CASE WHEN i.tenant_column IS NOT NULL THEN format(', tenant => $8::%s, all_tenants => $9', hashindex._tenant_type(i)) END
+    ) USING query, k, candidates, effort, filter, where_equals, caller_path, tenant, all_tenants;
 END
 $$;
 

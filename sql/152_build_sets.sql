@@ -256,6 +256,11 @@ BEGIN
     IF s.model_id IS NULL THEN
         s.halves := hashindex._vector_type(base, s.column_name) = '{ext}.halfvec';
         IF NOT s.halves THEN
+            -- An index of the user's is taken as it is, that over the halfvec cast first.
+            s.halves := true;
+            s.halves := hashindex._serving_relation(i, s) IS NOT NULL;
+        END IF;
+        IF NOT s.halves AND hashindex._serving_relation(i, s) IS NULL THEN
             EXECUTE format(
                 'SELECT bool_or(65504 < ANY (b.%2$I::real[]) OR -65504 > ANY (b.%2$I::real[])) FROM %1$s b WHERE {ext}.vector_norm(b.%2$I) > 65504',
                 base, s.column_name
@@ -356,7 +361,7 @@ BEGIN
         -- Its own search functions measured it.
         PERFORM hashindex._drop('table', hashindex._part_of(coming, 'log'));
         PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o
-        WHERE o.index_name = i.name AND o.kind = 'function' AND o.name ~ format('^(search_~|candidates_~|within_~)%s[(]', coming.id);
+        WHERE o.index_name = i.name AND o.kind = 'function' AND o.name ~ format('^(search_~|within_~)%s[(]', coming.id);
     END IF;
     UPDATE hashindex.index_set x SET state = 'former' WHERE x.id = former.id RETURNING x.* INTO former;
     UPDATE hashindex.index_set x SET state = 'used' WHERE x.id = coming.id;
@@ -387,9 +392,9 @@ DECLARE
 BEGIN
     -- A function cannot be replaced by one with other columns in its answer, and would stand beside one with other arguments.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname IN ('search_' || i.name, 'candidates_' || i.name, 'within_' || i.name) AND CASE
+    WHERE p.proname IN ('search_' || i.name, 'within_' || i.name) AND CASE
         WHEN array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i) THEN true
-        WHEN starts_with(p.proname, 'search_') THEN i.tenant_column IS NOT NULL AND 'all_tenants' = ANY (p.proargnames) = by_lists
+        WHEN starts_with(p.proname, 'search_') THEN 'by_code' = ANY (p.proargnames) <> by_lists
         ELSE NOT by_lists END;
     IF by_lists THEN
         PERFORM hashindex._create_list_search(i, s);
@@ -407,7 +412,7 @@ BEGIN
     held := hashindex._set_sql(i, s, 'hashindex_query');
     PERFORM hashindex._create_function('search_pgvector', jsonb_build_object(
         'ext', '{ext}', 'index_name', i.name, 'search', format('hashindex.%I', 'search_' || i.name), 'index', quote_literal(i.name),
-        'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'shown', hashindex._answer_keys(i),
+        'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
         'answer', answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         'tenant', i.tenant_column IS NOT NULL, 'tenant_literal', quote_literal(i.tenant_column), 'tenant_type', hashindex._tenant_type(i),
         'sharded', hashindex._is_sharded(base::regclass),
@@ -416,8 +421,8 @@ BEGIN
         'n', s.candidates, 'effort', coalesce(s.effort::text, 'NULL'),
         'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, s.column_name, i.metric),
         'few', CASE WHEN s.relation IS NULL THEN quote_literal('Infinity') ELSE 'sqrt(400 * hashindex_rows)' END,
-        'is_comparable', replace(hashindex._is_comparable(i.metric, 'hashindex_query'), 'r.distance', 'c.distance'),
-        'is_comparable_to_parameter', replace(hashindex._is_comparable(i.metric, '$1'), 'r.distance', 'c.distance')
+        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
+        'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1')
     ), format('index %s: nearest rows of %s', i.name, base));
 END
 $$;

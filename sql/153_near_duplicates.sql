@@ -18,11 +18,10 @@ SET enable_seqscan = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    before jsonb;
     base text := format('%I.%I', i.schema_name, i.table_name);
     kept text[] := hashindex._code_keys(i);
     s hashindex.index_set := hashindex._used_set(i);
-    done text;
 BEGIN
     IF s.trained_rows IS NULL THEN
         RAISE EXCEPTION 'index "%" searches %, and near-duplicates are found by lists with landmarks', i.name, hashindex._set_text(s)
@@ -41,7 +40,7 @@ BEGIN
         'hashindex.' || hashindex._part_of(s, 'codes'));
     -- The table is locked before the codes, as by TRUNCATE and drops.
     EXECUTE format('SELECT FROM %s WHERE false', base);
-    done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
+    before := hashindex._put_settings(jsonb_build_object('hnsw.ef_search', greatest(40, lists)));
     -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.
     RETURN QUERY EXECUTE hashindex._fill(
         $statement$WITH near AS MATERIALIZED (
@@ -70,7 +69,7 @@ BEGIN
             'other_ids', CASE cardinality(kept) WHEN 1 THEN 'p.other_id' ELSE hashindex._columns_of('(p.other_id)', kept) END
         )
     ) USING max_distance, radius, lists, first_list, last_list;
-    done := set_config('hnsw.ef_search', ef_search, true);
+    before := hashindex._put_settings(before);
 END
 $$;
 

@@ -1,7 +1,7 @@
 -- Finds every row whose code is within a Hamming radius of a query's, by the codes that an index has of each row: in lists, or in a column of
 -- the table. Compares all of them, so that codes which would be computed for each row are refused.
 
-CREATE OR REPLACE FUNCTION hashindex.within(index_name text, query anycompatible, radius integer, tenant text DEFAULT NULL)
+CREATE OR REPLACE FUNCTION hashindex.within(index_name text, query anycompatible, radius integer, tenant text DEFAULT NULL, all_tenants boolean DEFAULT false)
 RETURNS TABLE (id text, distance integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
 SET search_path FROM CURRENT
@@ -15,15 +15,13 @@ DECLARE
     asked {ext}.vector;
     code text;
 BEGIN
-    IF i.tenant_column IS NULL AND tenant IS NOT NULL THEN
-        RAISE EXCEPTION 'index "%" has no tenants', i.name USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave tenant out.';
-    END IF;
+    PERFORM hashindex._require_tenant(i.name, base, i.tenant_column, tenant, all_tenants);
     s := hashindex._used_set(i);
     IF s.access IN ('lists', 'scan') THEN
         RETURN QUERY EXECUTE format(
             'SELECT %s, w.distance FROM hashindex.%I($1, $2%s) w', hashindex._key_text('w', hashindex._answer_keys(i)), 'within_' || i.name,
-            CASE WHEN i.tenant_column IS NOT NULL THEN format(', $3::%s', hashindex._tenant_type(i)) END
-        ) USING query, radius, tenant;
+            CASE WHEN i.tenant_column IS NOT NULL THEN format(', $3::%s, $4', hashindex._tenant_type(i)) END
+        ) USING query, radius, tenant, all_tenants;
         RETURN;
     ELSIF s.code_column IS NULL THEN
         RAISE EXCEPTION 'index "%" searches %, and a radius needs codes that are stored', i.name, hashindex._set_text(s)
@@ -33,10 +31,8 @@ BEGIN
     SELECT m.n_bits INTO STRICT bits FROM hashindex.model m WHERE m.id = s.model_id;
     IF radius IS NULL OR NOT radius BETWEEN 0 AND bits THEN
         PERFORM hashindex._refuse('radius', radius, format('0 to %s, the bits of a code', bits));
-    ELSIF i.tenant_column IS NOT NULL AND tenant IS NULL AND NOT row_security_active(base) AND has_column_privilege(base, i.tenant_column, 'SELECT') THEN
-        PERFORM hashindex._refuse_all_tenants(i.name, i.tenant_column);
     END IF;
-    asked := CASE WHEN {ext}.vector_dims(query::{ext}.vector) = s.dimension THEN query::{ext}.vector ELSE hashindex._refuse_vector(query::{ext}.vector, s.dimension) END;
+    asked := hashindex._checked_vector(query::{ext}.vector, s.dimension);
     EXECUTE format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query) INTO code USING asked;
     RETURN QUERY EXECUTE format(
         'SELECT %1$s, bit_count(%2$s.%3$I # $1::bit(%4$s))::integer FROM %2$s WHERE %2$s.%5$I IS NOT NULL AND bit_count(%2$s.%3$I # $1::bit(%4$s)) <= $2 '
@@ -48,5 +44,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.within(text, anycompatible, integer, text) IS
+COMMENT ON FUNCTION hashindex.within(text, anycompatible, integer, text, boolean) IS
     'keys of every row whose stored code differs from the query''s in at most radius bits, with the number of these bits; the nearest first';

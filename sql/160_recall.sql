@@ -1,6 +1,8 @@
 -- Measures the recall of an index on its own table, for whoever has SQL alone: by the same queries as quality/evaluate.py, which also times.
 
-CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query anycompatible, k integer DEFAULT 10)
+CREATE OR REPLACE FUNCTION hashindex.exact_search(
+    index_name text, query anycompatible, k integer DEFAULT 10, tenant text DEFAULT NULL, all_tenants boolean DEFAULT false
+)
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
@@ -9,17 +11,19 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
     dimension integer := s.dimension FROM hashindex.index_set s WHERE s.index_name = i.name ORDER BY s.state = 'used' DESC LIMIT 1;
-    given {ext}.vector := query;
-    checked {ext}.vector := CASE WHEN {ext}.vector_dims(given) = dimension THEN {ext}.vector(given, dimension, true) ELSE hashindex._refuse_vector(given, dimension) END;
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    asked {ext}.vector := hashindex._checked_vector(query::{ext}.vector, dimension);
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
+    PERFORM hashindex._require_tenant(i.name, base, i.tenant_column, tenant, all_tenants);
     RETURN QUERY SELECT e.* FROM hashindex._exact_search(
-        format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns, i.column_name, i.metric, checked, wanted
+        base::regclass, i.key_columns, i.column_name, i.metric, asked, wanted,
+        CASE WHEN tenant IS NOT NULL THEN format('%s.%I = %L::%s', base, i.tenant_column, tenant, hashindex._tenant_type(i)) END
     ) e;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.exact_search(text, anycompatible, integer) IS
+COMMENT ON FUNCTION hashindex.exact_search(text, anycompatible, integer, text, boolean) IS
     'nearest rows by exact distance, compared with every row of an index''s table';
 
 CREATE OR REPLACE FUNCTION hashindex.recall(

@@ -186,7 +186,7 @@ def test_from_installation_to_answers(wheel, tmp_path, empty_url):
         parts = psycopg.conninfo.conninfo_to_dict(empty_url)
         names = {"PGHOST": "host", "PGPORT": "port", "PGUSER": "user", "PGDATABASE": "dbname"}
         done = subprocess.run(
-            [program / "pg-hashindex", "quickstart", "--table", "texts", "--column", "v",
+            [program / "pg-hashindex", "quickstart", "texts", "v",
              "--access", "lists", "--yes"],
             env={name: str(parts[part]) for name, part in names.items()},
             cwd=tmp_path,

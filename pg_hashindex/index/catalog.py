@@ -303,7 +303,7 @@ class IndexRow:
     def has_part(self, state: str, message: str) -> bool:
         """Return whether what does not exist, by an error of PostgreSQL, is a part of the index."""
         if state == "42883":
-            verbs = ("search", "candidates", "within")
+            verbs = ("search", "within")
             return any(_is_named(f"{verb}_{self.name}", message) for verb in verbs)
         if state == "42703":
             columns = (self.column_name, *self.key_columns, "code")

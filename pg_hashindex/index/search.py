@@ -159,8 +159,8 @@ class Search(_Question):
     all_tenants: bool = False
 
     def statement(self, row: IndexRow) -> _Query:
-        """Write the search: a call of the index's own function, or of ``hashindex.search``."""
-        named_tenant = _tenant_text(row, self.tenant)
+        """Write the search: a call of the index's own function."""
+        named_tenant = _tenant_text(row, self.tenant, self.all_tenants)
         vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
         candidates = as_optional_count("candidates", self.candidates)
         effort = as_optional_count("effort", self.effort)
@@ -187,27 +187,22 @@ class Search(_Question):
                 restriction = f"({self.filter}\n) AND ({restriction}\n)"
             elif equalities is not None and len(parts) == 1 and named_tenant is None:
                 restriction = None
-        params: list[Any] = [vector, k, candidates, effort]
+        params: list[Any] = [vector, k, candidates, effort, restriction]
+        others = ""
+        if equalities is not None:
+            params.append(equalities)
+            others += f", where_equals => ${len(params)}::jsonb"
         if named_tenant is not None:
-            params += [named_tenant, restriction]
-            call = sql.SQL("hashindex.{}($1, $2, $3, $4, $6, tenant => $5::text::{})").format(
-                sql.Identifier(f"search_{row.name}"), sql.SQL(row.tenant_type or "")
-            )
-            query = _answers(row, call)
-        elif restriction is None and equalities is None and not self.all_tenants:
-            call = sql.SQL("hashindex.{}($1, $2, $3, $4)").format(
-                sql.Identifier(f"search_{row.name}")
-            )
-            query = _answers(row, call)
-        else:
-            params += [row.name, restriction, equalities]
-            query = sql.SQL(
-                "SELECT {}, distance FROM hashindex.search("
-                "$5, $1, $2, $3, $4, filter => $6, where_equals => $7::jsonb{})"
-            ).format(
-                row.key.shown_from_text(sql.Identifier("id")),
-                sql.SQL(", all_tenants => true" if self.all_tenants else ""),
-            )
+            params.append(named_tenant)
+            others += f", tenant => ${len(params)}::text::{row.tenant_type}"
+        if self.all_tenants:
+            others += ", all_tenants => true"
+        query = _answers(
+            row,
+            sql.SQL("hashindex.{}($1, $2, $3, $4, $5{})").format(
+                sql.Identifier(f"search_{row.name}"), sql.SQL(others)
+            ),
+        )
         return query, params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
@@ -221,9 +216,10 @@ class Within(_Question):
 
     radius: int
     tenant: Any = _NOT_GIVEN
+    all_tenants: bool = False
 
     def statement(self, row: IndexRow) -> _Query:
-        """Write the search: a call of the index's own function, or of ``hashindex.within``."""
+        """Write the search: a call of ``hashindex.within``."""
         vector = as_query(self.query, row.dimension)
         try:
             bits = operator.index(self.radius)
@@ -235,19 +231,12 @@ class Within(_Question):
                 f"radius is {bits}; it must be 0 to {row.n_bits}, the bits of a code"
             )
         params: list[Any] = [vector, bits]
-        within = ""
-        tenant = _tenant_text(row, self.tenant)
-        if not row.is_lists:
-            key = row.key.shown_from_text(sql.Identifier("id"))
-            found = sql.SQL("SELECT {}, distance FROM hashindex.within($3, $1, $2, tenant => $4)")
-            return found.format(key), [*params, row.name, tenant]
-        if tenant is not None:
-            params.append(tenant)
-            within = f", tenant => $3::text::{row.tenant_type}"
-        call = sql.SQL("hashindex.{}($1, $2{})").format(
-            sql.Identifier(f"within_{row.name}"), sql.SQL(within)
-        )
-        return _answers(row, call), params
+        tenant = _tenant_text(row, self.tenant, self.all_tenants)
+        key = row.key.shown_from_text(sql.Identifier("id"))
+        found = sql.SQL(
+            "SELECT {}, distance FROM hashindex.within($3, $1, $2, tenant => $4, all_tenants => $5)"
+        ).format(key)
+        return found, [*params, row.name, tenant, self.all_tenants]
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
@@ -288,7 +277,7 @@ class Hybrid(_Question):
         if self.configuration is not None:
             params.append(self.configuration)
             query += f", configuration => ${len(params)}::text::regconfig"
-        if (tenant := _tenant_text(row, self.tenant)) is not None:
+        if (tenant := _tenant_text(row, self.tenant, self.all_tenants)) is not None:
             params.append(tenant)
             query += f", tenant => ${len(params)}"
         if self.all_tenants:
@@ -301,18 +290,19 @@ class Hybrid(_Question):
         return [HybridHit(row.key.read(values[:-3]), *values[-3:]) for values in found]
 
 
-def _tenant_text(row: IndexRow, tenant: Any) -> str | None:
+def _tenant_text(row: IndexRow, tenant: Any, all_tenants: bool) -> str | None:
     """Return the tenant that a search is given as text; None if it is given none."""
+    if row.tenant_column is None and (all_tenants or tenant is not _NOT_GIVEN):
+        named = "all_tenants" if tenant is _NOT_GIVEN else f"tenant {tenant!r}"
+        raise InvalidInputError(
+            f"index {row.name!r} has no tenants; search with a filter instead of {named}"
+        )
     if tenant is _NOT_GIVEN:
         return None
-    if row.tenant_column is None:
-        raise InvalidInputError(
-            f"index {row.name!r} has no tenants; search with a filter instead of tenant {tenant!r}"
-        )
     if tenant is None:
         raise InvalidInputError(
-            f"tenant is None; name a value of column {row.tenant_column!r}, or leave tenant out "
-            "and search the rows of all tenants by filter='true'"
+            f"tenant is None; name a value of column {row.tenant_column!r}, or search the rows of "
+            "all tenants by all_tenants=True"
         )
     return str(tenant)
 
@@ -389,8 +379,8 @@ class Searches(Generic[Hits, HybridHits]):
         all_tenants : bool, optional
             Search the rows of all tenants, of an index that has tenants.
         tenant : optional
-            Only rows of this tenant are searched. An index with tenants wants one, or a filter;
-            None is refused.
+            Only rows of this tenant are searched. An index with tenants wants one, by this argument
+            or as ``column == value`` in where, or ``all_tenants``; None is refused.
 
         Returns
         -------
@@ -415,7 +405,7 @@ class Searches(Generic[Hits, HybridHits]):
         ----------
         row_id
             The row's key, or its text; of several columns, a tuple or a JSON array.
-        k, candidates, effort, where, filter, tenant
+        k, candidates, effort, where, filter, tenant, all_tenants
             As `search`.
 
         Raises
@@ -428,7 +418,14 @@ class Searches(Generic[Hits, HybridHits]):
         asked = Search(like=True, row_id=row_id, k=k, **options)
         return self._run(self.connection, self._search_steps(asked))
 
-    def within(self, query: ArrayLike | Vector, radius: int, *, tenant: Any = _NOT_GIVEN) -> Hits:
+    def within(
+        self,
+        query: ArrayLike | Vector,
+        radius: int,
+        *,
+        tenant: Any = _NOT_GIVEN,
+        all_tenants: bool = False,
+    ) -> Hits:
         """Find every row whose code differs from the query's in no more than radius bits.
 
         Compares all codes, which are in lists, or in a column that the index stores or was given.
@@ -439,7 +436,10 @@ class Searches(Generic[Hits, HybridHits]):
         radius
             0 to the number of bits.
         tenant : optional
-            Only rows of this tenant are searched. An index with tenants wants one; None is refused.
+            Only rows of this tenant are searched. An index with tenants wants one, or
+            ``all_tenants``; None is refused.
+        all_tenants : bool, optional
+            Search the rows of all tenants, of an index that has tenants.
 
         Returns
         -------
@@ -454,17 +454,19 @@ class Searches(Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        asked = Within(query=query, radius=radius, tenant=tenant)
+        asked = Within(query=query, radius=radius, tenant=tenant, all_tenants=all_tenants)
         return self._run(self.connection, self._search_steps(asked))
 
-    def within_like(self, row_id: Any, radius: int, *, tenant: Any = _NOT_GIVEN) -> Hits:
+    def within_like(
+        self, row_id: Any, radius: int, *, tenant: Any = _NOT_GIVEN, all_tenants: bool = False
+    ) -> Hits:
         """Find every row whose code is within a radius of another row's, which is left out itself.
 
         Parameters
         ----------
         row_id
             The row's key, or its text; of several columns, a tuple or a JSON array.
-        radius, tenant
+        radius, tenant, all_tenants
             As `within`.
 
         Raises
@@ -474,7 +476,9 @@ class Searches(Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        asked = Within(like=True, row_id=row_id, radius=radius, tenant=tenant)
+        asked = Within(
+            like=True, row_id=row_id, radius=radius, tenant=tenant, all_tenants=all_tenants
+        )
         return self._run(self.connection, self._search_steps(asked))
 
     def hybrid(
@@ -509,6 +513,8 @@ class Searches(Generic[Hits, HybridHits]):
             Answers that each search returns, at least k; by default 4 k, at least 50.
         configuration : str, optional
             The text search configuration; by default the session's.
+        tenant, all_tenants : optional
+            As `search`.
 
         Returns
         -------

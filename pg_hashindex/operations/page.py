@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import category
 
 # It parses only what matplotlib has just written.
@@ -25,11 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
 from ..errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
-from ..index.catalog import IndexRow, read_rows
+from ..index.catalog import IndexRow
 from ..index.verifying import as_bits
 from ..models.whole_files import write_whole
 from ..quality import plots
 from ..quality.advice import of_measured
+from ..quality.doctor_catalog import names_of
 from ..quality.doctor_findings import Advice, Diagnosis
 from ..quality.evaluate import CANDIDATES, Evaluation, evaluate
 from ..quality.plots.figures import check_file, drawing
@@ -45,14 +46,8 @@ __all__ = ["Looked", "Missing", "check_page", "look", "page", "save_page"]
 
 T = TypeVar("T")
 
-_OF_COLUMN: LiteralString = """
-    WHERE i.column_name = $2::text
-      AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid
-        = to_regclass($1::text)::oid
-    ORDER BY i.name
-"""
-
 _INSTALL = "pip install '.[html]' in the checkout"
+
 # The most codes to draw; reading eight million bits takes about a second.
 _MOST_CODES = 10_000
 _MOST_BITS = 8_000_000
@@ -201,7 +196,7 @@ def look(
         )
 
     try:
-        rows = read_rows(connection, _OF_COLUMN, [found.table.name, found.table.column])
+        rows = names_of(connection, found.table.name, found.table.column)
         return [looked_at(row) for row in rows]
     except MissingSchemaError:
         return []
@@ -262,14 +257,17 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     environment.tests["missing"] = lambda value: isinstance(value, Missing)
     ours = [] if isinstance(looked, Missing) else looked
     verdicts = [one.verdict for one in ours]
-    # pgvector's indexes are not missed where there is one of pg_hashindex.
-    heads = [*verdicts, *([_of_table(found)] if found.indexes or not ours else [])]
+    # The decision is the headline, unless a check has found something worse.
+    checked = [one for one in verdicts if one.kind in ("check", "unknown")]
     points = [*_points(found), *(point for one in ours for point in _points_of(one))]
     exact = found.exact
     text: str = environment.get_template("page.html").render(
         found=found,
         made_at=datetime.now(UTC),
-        verdict=max(heads, key=lambda one: ("ok", "warning", "broken").index(one.level)),
+        verdict=max(
+            (*checked, _of_table(found)),
+            key=lambda one: ("ok", "warning", "broken").index(one.level),
+        ),
         verdicts=verdicts,
         now=[point for point in points if point.current],
         exact=exact,

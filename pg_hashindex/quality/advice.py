@@ -1,29 +1,28 @@
 """The adviser: what facts say of a table or an index, and what to do, with commands to run.
 
-The doctor, training, quickstart, tuning, evaluations, checks and the page read facts, and print
-what these functions make of them; nothing here asks the database. `decide` is the doctor's one
-sentence.
+`decide` chooses one set for a table by facts alone; doctor, quickstart and the page print it.
+Training, tuning, evaluations and checks read facts, and print what these functions make of them;
+nothing here asks the database.
 """
 
+import math
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from psycopg import sql
-
-from ..hashers import HASHERS
+from ..hashers import HASHERS, Thermometer
 from ..index.catalog import IndexRow
 from ..models.model import OPERATORS
 from ..models.store import StoredModel
 from ..training import METHOD
 from .doctor_catalog import usual_metric
-from .doctor_findings import Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
+from .doctor_findings import Advice, Diagnosis, Point, Scope, SetFacts, VectorIndex
 from .measuring import Measured
-from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
-from .systems import Signs, VectorColumn
+from .sizes import HNSW_DIMENSIONS, as_setting, hnsw_bytes, ivfflat_bytes, lists_bytes, megabytes
 
-#: Quickstart makes an index of codes in pgvector's HNSW, or in lists.
-Kind = Literal["hnsw", "lists"]
+#: The sets that are compared, by name; `EXACT` needs none.
+Kind = Literal["exact", "vectors", "codes", "stored codes", "codes in IVFFlat", "lists", "keep"]
 
 #: The method of functions, which cost a few microseconds.
 GRAPH_METHOD = "thermometer"
@@ -33,208 +32,482 @@ RECALL = 0.95
 #: either is fast enough.
 SAME_TIME, SAME_MS = 1.1, 5.0
 
-# Searched exactly in less, a table needs no index.
-_FAST_MS = 10.0
+# Milliseconds: searched exactly in less, a table needs no index.
+_FAST_MS = 5.0
+# Writes a second: an insert takes 4 ms of CPU with HNSW over vectors, 3 over codes, .6 with lists.
+_SOME_WRITES, _MANY_WRITES = 30.0, 100.0
+# Rows of a tenant from which lists are the fastest where the table does not fit into memory, and
+# where it does; fewer are searched exactly, and more by an iterative scan.
+_TENANT_ON_DISK, _TENANT_IN_MEMORY = 3_000, (1_000, 50_000)
+# The part of the table that searches keep in memory beside a set.
+_HOT_SHARE = 0.25
+# A lower bound of a recall that reaches a goal may be below it by this.
+_BELOW = 0.01
 _MANY_DEAD = 0.2
 _LEAST_RETURNED = 0.99
 # A b-tree is advised if it leaves so small a part of the rows, and of the time at the most.
 _SELECTIVE, _FASTER, _WORTH_MS = 0.1, 0.5, 1.0
 # Rows found by a b-tree lie apart, and are read slower than all rows in their order.
 _APART = 3
-#: With more candidates than this, a graph over codes is slower than an index with fewer.
-MOST_CANDIDATES = 60
 # Below this recall on held-back rows, other options of training are suggested.
 _GOOD_RECALL = 0.9
 # Bytes: smaller rows are kept whole; a vector of up to the second fits in a page with few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
 
-def decide(found: Diagnosis, goal: float) -> Advice:
-    """Recommend in one sentence: an existing index, the exact query, or an index over codes.
+@dataclass(frozen=True)
+class There:
+    """An index of the column that is there, as a candidate.
 
-    Only what was measured is advised, and the simplest that reaches the recall.
+    Attributes
+    ----------
+    name
+        That of an index of pg_hashindex, or of pgvector's.
+    set
+        The set behind a name; else empty.
+    kind
+        What it is like: ``vectors``, ``codes``, ``codes in IVFFlat`` or ``lists``.
+    reaches
+        Whether a setting that was measured reaches the recall; None where none was measured.
     """
-    exact = found.exact
+
+    name: str
+    set: str
+    kind: Kind
+    bytes: int
+    reaches: bool | None
+    milliseconds: float | None
+    text: str = ""
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a decision takes into account.
+
+    Attributes
+    ----------
+    rows, dimension, type, toasted, table_bytes
+        Of the table; ``toasted`` where its vectors are out of line.
+    parts
+        Its partitions; 1 without.
+    memory
+        Bytes that the server has for the set and the table.
+    writes
+        Rows written a second.
+    exact_ms
+        The median of exact searches.
+    tenant, tenant_rows
+        The column of tenants within which searches stay, and the rows of the largest.
+    plain
+        Whether it is one plain table with a key, which lists need.
+    there
+        Indexes of the column.
+    candidates
+        Rows that a set has to re-rank, by kind; those that are known.
+    """
+
+    rows: int
+    dimension: int
+    type: str
+    toasted: bool
+    table_bytes: int
+    memory: int
+    exact_ms: float
+    parts: int = 1
+    writes: float = 0.0
+    tenant: str | None = None
+    tenant_rows: int | None = None
+    plain: bool = True
+    there: tuple[There, ...] = ()
+    candidates: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def left(self) -> int:
+        """Memory less the hot part of the table."""
+        return max(0, self.memory - round(_HOT_SHARE * self.table_bytes))
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the table itself fits."""
+        return self.table_bytes <= self.memory
+
+
+class Choice(NamedTuple):
+    """The set to take, why, and all sets that were compared."""
+
+    kind: Kind
+    why: str
+    sets: tuple[SetFacts, ...]
+    there: There | None = None
+
+
+def choose(facts: Facts, access: str | None = None) -> Choice:
+    """Choose a set by facts: the same facts give the same choice.
+
+    Recalls and times of searches are not compared with each other, since they differ by the draw
+    of the queries: an index that is there reaches the recall or does not.
+
+    Parameters
+    ----------
+    access
+        ``hnsw``, ``ivfflat`` or ``lists``: choose among these sets alone.
+    """
+    sizes = _sizes(facts)
+    if access is not None:
+        kind, why = _of_access(facts, sizes, access), "--access says so"
+        return Choice(kind, why, _compared(facts, sizes, kind))
+    kind, why = _by_rules(facts, sizes)
+    kept = [one for one in facts.there if one.reaches and _stays(facts, one, kind)]
+    # A name first, then halfvecs before vectors: the smaller.
+    best = min(kept, key=lambda one: (not one.set, one.bytes, one.name), default=None)
+    if best is not None:
+        why = "it is the set for these facts"
+        if not best.set or best.command is None:
+            why = f"it fits into memory and reaches the recall{_in_time(best)}"
+        return Choice("keep", why, _compared(facts, sizes, "keep", best), best)
+    return Choice(kind, why, _compared(facts, sizes, kind))
+
+
+def _in_time(one: There) -> str:
+    return "" if one.milliseconds is None else f" in {one.milliseconds:.3g} ms"
+
+
+def _stays(facts: Facts, one: There, kind: Kind) -> bool:
+    """Return whether an index serves as well as the set of a kind that the rules take."""
+    fits = one.bytes <= facts.left
+    if one.kind == kind:
+        return fits or kind in ("codes in IVFFlat", "lists")
+    if one.kind == "vectors":
+        return fits and kind == "exact"
+    # Codes and lists are within a quarter of the time of vectors that fit.
+    return fits and kind in ("exact", "vectors", "codes", "stored codes")
+
+
+def _sizes(facts: Facts) -> dict[Kind, int]:
+    # The cuts that a sample chooses differ by the draw.
+    bits = code_bits(facts.dimension)
+    sizes: dict[Kind, int] = {
+        "codes": hnsw_bytes(facts.rows, "bit", bits),
+        "codes in IVFFlat": ivfflat_bytes(facts.rows, "bit", bits),
+    }
+    if facts.dimension <= HNSW_DIMENSIONS["halfvec"]:
+        sizes["vectors"] = hnsw_bytes(facts.rows, "halfvec", facts.dimension)
+    if facts.toasted:
+        stored = math.ceil(facts.rows * bits / 8)
+        sizes["stored codes"] = sizes["codes"] + stored
+    if facts.plain:
+        sizes["lists"] = lists_bytes(facts.rows, 3 * min(256, facts.dimension))
+    return sizes
+
+
+def code_bits(dimension: int) -> int:
+    """Return about how many bits a code of the function's model will have."""
+    return dimension * Thermometer().default_cuts(dimension)
+
+
+def _of_access(facts: Facts, sizes: Mapping[Kind, int], access: str) -> Kind:
+    if access == "lists":
+        return "lists"
+    if access == "ivfflat":
+        return "codes in IVFFlat"
+    if sizes.get("vectors", math.inf) <= facts.left and facts.writes <= _SOME_WRITES:
+        return "vectors"
+    return "codes"
+
+
+def _by_rules(facts: Facts, sizes: Mapping[Kind, int]) -> tuple[Kind, str]:
+    """Choose as measured: see DESIGN 1."""
+    exact = f"an exact search of {facts.rows} rows takes {facts.exact_ms:.3g} ms"
+    if facts.exact_ms <= _FAST_MS:
+        return "exact", f"{exact}, which is fast enough"
+    if facts.tenant is not None and facts.tenant_rows is not None:
+        rows = facts.tenant_rows
+        largest = f"the largest {facts.tenant} has {rows} rows"
+        least, most = _TENANT_IN_MEMORY if facts.in_memory else (_TENANT_ON_DISK, facts.rows)
+        if rows < least:
+            return "exact", f"{largest}, which a b-tree on {facts.tenant} finds for exact search"
+        if rows <= most and "lists" in sizes:
+            return "lists", f"{largest}, and lists are read within one {facts.tenant} alone"
+    writes = f"{facts.writes:.0f} rows are written a second"
+    if facts.writes > _MANY_WRITES:
+        if "lists" in sizes:
+            return "lists", f"{writes}, and lists are written to five times as fast as a graph"
+        return "codes in IVFFlat", f"{writes}, and IVFFlat takes most writes"
+    left = f"memory of {as_setting(facts.memory)} less the table's hot part"
+    wide = sizes.get("vectors")
+    if wide is not None and wide <= facts.left and facts.writes <= _SOME_WRITES:
+        return "vectors", f"{exact}, and {megabytes(wide)} of halfvecs fit into memory"
+    why = (
+        f"{writes}, which HNSW over vectors takes a tenth of a core for"
+        if wide is not None and wide <= facts.left
+        else "pgvector indexes no vector of these dimensions"
+        if wide is None
+        else f"halfvecs would take {megabytes(wide)}, more than {left}"
+    )
+    graph: Kind = "stored codes" if "stored codes" in sizes else "codes"
+    for kind in (graph, "codes in IVFFlat", "lists"):
+        if sizes.get(kind, math.inf) <= facts.left:
+            return kind, f"{why}, and {megabytes(sizes[kind])} of {kind} fit"
+    last: Kind = "lists" if "lists" in sizes else "codes in IVFFlat"
+    return last, f"{why}; nothing fits, and {last} read the least from disk"
+
+
+def _compared(
+    facts: Facts, sizes: Mapping[Kind, int], taken: Kind, kept: There | None = None
+) -> tuple[SetFacts, ...]:
+    """Return all sets, with what is expected of each."""
+    exact = SetFacts(
+        "exact", True, 0, 0.0, None, round(facts.exact_ms, 3), None, taken == "exact",
+        "" if taken == "exact" else "slow" if facts.exact_ms > _FAST_MS else "an index is there",
+    )  # fmt: skip
+    found = [exact]
+    for kind in ("vectors", "codes", "stored codes", "codes in IVFFlat", "lists"):
+        if (size := sizes.get(kind)) is None:
+            continue
+        count = facts.candidates.get("lists" if kind == "lists" else "codes", 50)
+        fits = size <= facts.left
+        found.append(
+            SetFacts(
+                kind, fits, size, round(_build_seconds(facts, kind), 1),
+                None if kind == "vectors" else count,
+                round(expected_ms(facts, kind, size, count), 2), _INSERTS[kind], kind == taken,
+                "" if kind == taken else _why_not(facts, kind, fits, taken),
+            )
+        )  # fmt: skip
+    for one in facts.there:
+        fits = one.bytes <= facts.left
+        not_taken = (
+            "not measured" if one.reaches is None
+            else "below the recall" if not one.reaches
+            else _why_not(facts, one.kind, fits, taken)
+        )  # fmt: skip
+        found.append(
+            SetFacts(
+                one.name + (f" ({one.set})" if one.set else ""), fits, one.bytes, 0.0, None,
+                one.milliseconds, _INSERTS[one.kind], one is kept, "" if one is kept else not_taken,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _why_not(facts: Facts, kind: Kind, fits: bool, taken: Kind) -> str:
+    if taken == "exact":
+        return "not needed"
+    if taken == "keep":
+        return "an index is there"
+    if not fits:
+        return "larger than memory"
+    if kind == "vectors":
+        return "slow writes"
+    if taken == "vectors":
+        return "slower searches"
+    if taken == "lists":
+        return "slow for tenants" if facts.tenant else "slower writes"
+    return "slower searches" if kind != "codes" else "reads vectors out of line"
+
+
+# Single inserts a second by one session, measured.
+_INSERTS: Mapping[str, int] = {
+    "vectors": 240, "codes": 320, "stored codes": 500, "codes in IVFFlat": 5000, "lists": 1600,
+}  # fmt: skip
+# Milliseconds of a build for each row, and for each kB of an element.
+_BUILD_MS = {"codes": 0.45, "stored codes": 0.26, "codes in IVFFlat": 0.2, "lists": 0.27}
+
+
+def _build_seconds(facts: Facts, kind: Kind) -> float:
+    each = 0.42 + 0.25 * 2 * facts.dimension / 1000 if kind == "vectors" else _BUILD_MS[kind]
+    return facts.rows * each / 1000
+
+
+def expected_ms(facts: Facts, kind: Kind, size: int, candidates: int) -> float:
+    """Return about how long a search takes, fitted to what was measured (DESIGN 1).
+
+    A graph is read at some 20 elements for each of its candidates; a row is compared in 5 us, or
+    12 where it is out of line, and read from disk in 80.
+    """
+    outside = max(0.0, 1 - facts.left / size) if size else 0.0
+    cold = max(0.0, 1 - facts.memory / max(facts.table_bytes + size, 1))
+    row = 0.012 if facts.toasted else 0.005
+    reranked = candidates * (row + 0.08 * cold)
+    if kind in ("codes in IVFFlat", "lists"):
+        return 0.3 + facts.rows * 4e-6 * (1.5 if kind == "lists" else 2.5) + reranked + outside
+    effort = 40 if kind == "vectors" else candidates
+    elements = 20 * effort * (facts.parts if facts.parts == 1 else facts.parts / 2)
+    width = 2 * facts.dimension if kind == "vectors" else facts.dimension / 4
+    walked = elements * (0.00045 + 0.00019 * width / 1000 + 0.03 * outside)
+    computed = 0.008 * candidates if kind == "codes" and facts.toasted else 0
+    return 0.25 + walked + computed + (0 if kind == "vectors" else reranked)
+
+
+def facts_of(found: Diagnosis, goal: float) -> Facts | None:
+    """Return the facts of a diagnosis; None where exact search was not measured."""
+    table, exact = found.table, found.exact
     if exact is None:
-        return Advice("unknown", "Nothing was measured, so nothing is advised; see the notes.")
-    usable = [index for index in found.indexes if index.valid]
-    fitting = [index for index in usable if _too_large(found, index) is None]
-    points = [point for index in fitting for point in _points(found, index)]
-    enough = [point for point in points if point.recall >= goal]
-    failing = next((one for one, enough in _filtered(found, goal) if enough is None), None)
-    time = f"an exact search of {found.table.rows} rows takes {exact.p50_ms:.3g} ms"
-    if failing is not None:
-        why = (
-            f"where {failing.filter}, {failing.index} finds {failing.recall:.1%} of the true "
-            f"{found.k} nearest, and iterative scans do not help"
-        )
-    elif enough:
-        # The current setting needs no change.
-        return _keep(found, min(enough, key=lambda point: (not point.current, point.p50_ms)))
-    elif points:
-        best = max(points, key=lambda point: point.recall)
-        why = f"{best.index} finds {best.recall:.1%} of the true {found.k} nearest at the most"
-    elif fitting:
-        return Advice("unknown", "No index was measured, so nothing is advised; see the notes.")
-    else:
-        why = str(_too_large(found, usable[0])) if usable else time
-    if exact.p50_ms <= _FAST_MS:
-        beside = "" if why == time else f", and {why}"
-        said = f"Nothing is needed: {time}, which is fast enough{beside}."
-        return Advice("nothing", said, level="ok", figures={"exact_p50_ms": exact.p50_ms})
-    if failing is not None:
-        return _index(found, why)
-    return _codes(found, why)
-
-
-def _keep(found: Diagnosis, chosen: Point) -> Advice:
-    """Keep an index, with the setting that was chosen."""
-    index = found.index_of(chosen)
-    now = _now(found, index)
-    figures = {"recall": chosen.recall, "p50_ms": chosen.p50_ms}
-    if now is None or chosen.current:
-        return Advice(
-            "keep",
-            f"Keep {index.name}: it finds {chosen.recall:.1%} of the true {found.k} nearest in "
-            f"{chosen.p50_ms:.3g} ms, and fits in memory.",
-            level="ok",
-            figures=figures,
-        )
-    module = f"{index.method}.{index.setting}"
-    limit = "" if index.metric else ", with as many candidates in the LIMIT of the inner query"
-    return Advice(
-        "keep",
-        f"Keep {index.name}, and raise {module} to {chosen.value}{limit}: recall {now.recall:.1%} "
-        f"-> {chosen.recall:.1%}, median {now.p50_ms:.3g} -> {chosen.p50_ms:.3g} ms.",
-        (f"SET {module} = {chosen.value};",),
-        figures=figures,
+        return None
+    fits = {fit.code: fit for fit in found.codes}
+    known = {"codes": fits.get(GRAPH_METHOD), "lists": fits.get(METHOD)}
+    return Facts(
+        rows=table.rows,
+        dimension=table.dimension,
+        type=table.type,
+        toasted=table.toasted,
+        table_bytes=table.bytes,
+        memory=found.available,
+        exact_ms=exact.p50_ms,
+        parts=table.parts,
+        writes=table.writes if found.writes is None else found.writes,
+        tenant=None if found.tenant is None else found.tenant.column,
+        tenant_rows=None if found.tenant is None else found.tenant.largest,
+        plain=table.without_codes is None,
+        there=tuple(_there(found, goal)),
+        candidates={kind: fit.candidates for kind, fit in known.items() if fit is not None},
     )
 
 
-def advise(found: Diagnosis, goal: float) -> list[Advice]:
+def _there(found: Diagnosis, goal: float) -> Iterator[There]:
+    behind = {name.relation for name in found.names}
+    for name in found.names:
+        kind: Kind = (
+            "lists" if name.access in ("lists", "scan")
+            else "vectors" if name.model is None
+            else "codes in IVFFlat" if name.access == "ivfflat"
+            else "codes"
+        )  # fmt: skip
+        reaches = None if name.least_recall is None else name.least_recall >= goal - _BELOW
+        quoted = shlex.quote(name.name)
+        yield There(
+            name.name, name.set, kind, name.bytes, None if reaches is None else True, name.p50_ms,
+            f"its recall is {name.recall:.1%}, {_asked(reaches, goal)}"
+            if name.recall is not None else "",
+            None if reaches else f"pg-hashindex tune {quoted} --recall {goal:g} --apply",
+        )  # fmt: skip
+    for index in found.indexes:
+        if (
+            index.valid
+            and index.condition is None
+            and index.metric in (None, found.metric)
+            and _bare(index.name) not in behind
+        ):
+            points = _points(found, index)
+            enough = [p for p in points if p.least_recall >= goal - _BELOW]
+            best = min(enough, key=lambda p: (not p.current, p.value), default=None)
+            shape: Kind = (
+                "vectors" if index.metric is not None
+                else "codes in IVFFlat" if index.method == "ivfflat" else "codes"
+            )  # fmt: skip
+            text = command = None
+            if best is not None:
+                text = f"it finds {best.recall:.1%} of the true {found.k} nearest"
+                if not best.current:
+                    module = f"{index.method}.{index.setting}"
+                    text += f" with {module} = {best.value}"
+                    command = f"SET {module} = {best.value};"
+            yield There(
+                index.name, "", shape, index.bytes, bool(enough) if points else None,
+                None if best is None else best.p50_ms, text or "", command,
+            )  # fmt: skip
+
+
+def _bare(name: str) -> str:
+    """Return the name of an index of pgvector's as the catalog of indexes has it."""
+    return name.rpartition(".")[2].strip('"').replace('""', '"')
+
+
+def _asked(reaches: bool | None, goal: float) -> str:
+    return f"and {goal:g} is wanted" + ("" if reaches else ": tune it")
+
+
+def decide(found: Diagnosis, goal: float) -> tuple[Advice, tuple[SetFacts, ...]]:
+    """Recommend one set in one sentence, with the command that makes it; and all sets."""
+    facts = facts_of(found, goal)
+    if facts is None:
+        said = "Nothing was measured, so nothing is advised; see the notes."
+        return Advice("unknown", said), ()
+    chosen = choose(facts)
+    return _decision(found, chosen), chosen.sets
+
+
+def _decision(found: Diagnosis, chosen: Choice) -> Advice:
+    figures = {"exact_p50_ms": found.exact.p50_ms} if found.exact is not None else {}
+    if (kept := chosen.there) is not None:
+        commands = () if kept.command is None else (kept.command,)
+        said = f": {kept.text}" if kept.text else ""
+        text = f"Keep {kept.name}{said}; {chosen.why}."
+        level: Literal["ok", "warning"] = "warning" if commands else "ok"
+        return Advice("keep", text, commands, level=level, figures=figures)
+    if chosen.kind == "exact":
+        return Advice("exact", f"Take no index: {chosen.why}.", level="ok", figures=figures)
+    size = next(one.bytes for one in chosen.sets if one.taken)
+    if (unnamed := found.table.unnamed) is not None:
+        text = (
+            f"{_NAMES[chosen.kind]} would serve, since {chosen.why}, but this table cannot have a "
+            f"pg_hashindex index: {unnamed}."
+        )
+        return Advice("unknown", f"{text[0].upper()}{text[1:]}", figures=figures)
+    text = f"Take {_NAMES[chosen.kind]}, about {megabytes(size)}: {chosen.why}."
+    return Advice(chosen.kind, text, (_command(found, chosen.kind),), figures=figures)
+
+
+_NAMES: Mapping[Kind, str] = {
+    "vectors": "the vectors as halfvec in HNSW",
+    "codes": "codes in HNSW",
+    "stored codes": "codes in a column, in HNSW",
+    "codes in IVFFlat": "codes in IVFFlat",
+    "lists": "codes in lists",
+}
+#: The options of a set that `HashIndex.create` and ``index swap`` take for a set.
+OPTIONS_OF: Mapping[Kind, Mapping[str, str | bool]] = {
+    "vectors": {"model": "none", "access": "hnsw"},
+    "codes": {"access": "hnsw"},
+    "stored codes": {"access": "hnsw", "store": True},
+    "codes in IVFFlat": {"access": "ivfflat"},
+    "lists": {"access": "lists"},
+}
+
+
+def name_of(kind: Kind) -> str:
+    """Return a set in words."""
+    return _NAMES.get(kind, str(kind))
+
+
+def _command(found: Diagnosis, kind: Kind) -> str:
+    """Return the command that makes a set: a swap where a name is there, else quickstart."""
+    table = found.table
+    if found.names:
+        options = " ".join(
+            f"--{option}" if value is True else f"--{option} {value}"
+            for option, value in OPTIONS_OF[kind].items()
+        )
+        return f"pg-hashindex index swap {shlex.quote(found.names[0].name)} {options}"
+    options = ""
+    if table.primary_key is None and table.other_key is not None:
+        options += f" --id {shlex.quote(','.join(table.other_key))}"
+    metric = found.metric
+    if metric in OPERATORS and metric != usual_metric(index.metric for index in found.indexes):
+        # Quickstart takes that of an index, else cosine.
+        options += f" --metric {metric}"
+    if found.tenant is not None:
+        options += f" --tenant {shlex.quote(found.tenant.column)}"
+    if found.writes is not None:
+        options += f" --writes {found.writes:g}"
+    if found.memory_given is not None:
+        options += f" --memory {as_setting(found.memory_given)}"
+    return f"pg-hashindex quickstart {shlex.quote(table.name)} {shlex.quote(table.column)}{options}"
+
+
+def advise(found: Diagnosis) -> list[Advice]:
     """Say what else to do to the table and its indexes, what matters most first."""
     faults = [
-        Advice("codes", f"{_sentence(fault)}.", (remedy,), level="broken")
+        Advice("codes", f"{fault[0].upper()}{fault[1:]}.", (remedy,), level="broken")
         for fault, remedy in found.code_faults
     ]
-    return [*faults, *_filters(found, goal), *_dead(found), *_unused(found), *_toast(found)]
+    return [*faults, *_filters(found, RECALL), *_dead(found), *_unused(found), *_toast(found)]
 
 
 def _points(found: Diagnosis, index: VectorIndex) -> list[Point]:
     """Return what searches without a filter found by an index."""
     return [p for p in found.points if p.index == index.name and p.filter is None]
-
-
-def _now(found: Diagnosis, index: VectorIndex) -> Point | None:
-    return next((point for point in _points(found, index) if point.current), None)
-
-
-def _too_large(found: Diagnosis, index: VectorIndex) -> str | None:
-    """Say in which memory an index does not fit; None if it does."""
-    memory = found.memory
-    if index.bytes > memory.effective_cache_size:
-        limit, setting = memory.effective_cache_size, "effective_cache_size"
-    elif index.bytes > memory.shared_buffers and _misses(found, index):
-        limit, setting = memory.shared_buffers, "shared_buffers"
-    else:
-        return None
-    return f"{index.name} takes {megabytes(index.bytes)}, more than {setting} ({as_setting(limit)})"
-
-
-def _misses(found: Diagnosis, index: VectorIndex) -> bool:
-    now, first = _now(found, index), index.first_p50_ms
-    cold = now is not None and first is not None and first > 3 * now.p50_ms
-    return cold or (index.cached_share is not None and index.cached_share < 0.9)
-
-
-def against_graph(found: Diagnosis, bits: int) -> str | None:
-    """Say what speaks for an index of pg_hashindex, and against an HNSW over codes, if anything."""
-    table, memory = found.table, found.memory.effective_cache_size
-    if table.changed > max(table.rows, 1):
-        return "many rows were changed, and it is written to several times as fast"
-    if (size := hnsw_bytes(table.rows, "bit", bits)) <= memory:
-        return None
-    return (
-        f"a graph would take about {megabytes(size)}, more than the memory that the server expects "
-        f"to have ({as_setting(memory)}, effective_cache_size)"
-    )
-
-
-def _codes(found: Diagnosis, why: str) -> Advice:
-    """Take signs or a learned code in an HNSW, or an index of pg_hashindex."""
-    signs, graph = _fit(found, "binary_quantize"), _fit(found, "thermometer")
-    lists = _fit(found, "itq")
-    if graph is None:
-        return Advice("unknown", f"{_sentence(why)}; codes were not measured: see the notes.")
-    size = hnsw_bytes(found.table.rows, "bit", graph.bits)
-    if (
-        lists is not None
-        and not found.table.takes_function_only
-        and (
-            against_graph(found, graph.bits) is not None or fewer_by_lists(graph, lists) is not None
-        )
-    ):
-        return _index(found, why)
-    if signs is not None and (-signs.recall, signs.candidates) <= (-graph.recall, graph.candidates):
-        size = hnsw_bytes(found.table.rows, "bit", found.table.dimension)
-        return Advice(
-            "signs",
-            f"Take an HNSW of signs, about {megabytes(size)}, since {why}: {_holds(signs)}.",
-            _statements(found, signs),
-        )
-    return Advice(
-        "function",
-        f"Take a learned code in an HNSW, about {megabytes(size)}, since {why}: {_holds(graph)}.",
-        _quickstart(found, " --access hnsw"),
-    )
-
-
-def _index(found: Diagnosis, why: str) -> Advice:
-    """Take an index of pg_hashindex, if the table can have one."""
-    table, lists = found.table, _fit(found, "itq")
-    if table.without_codes is not None:
-        return Advice(
-            "unknown",
-            f"{_sentence(why)}, but this table cannot have a pg_hashindex index: "
-            f"{table.without_codes}.",
-        )
-    held = "" if lists is None else f": {_holds(lists)}"
-    return Advice(
-        "index",
-        f"Take an index of pg_hashindex, about {megabytes(expected_bytes(table.rows))}, since {why}"
-        f"{held}.",
-        _quickstart(found, " --access lists"),
-    )
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def _holds(fit: CodeFit) -> str:
-    return (
-        f"{fit.candidates} candidates, re-ranked, hold {fit.recall:.1%} of the true ten nearest of "
-        f"{fit.rows} sampled rows"
-    )
-
-
-def _fit(found: Diagnosis, code: str) -> CodeFit | None:
-    return next((fit for fit in found.codes if fit.code == code), None)
-
-
-def _statements(found: Diagnosis, signs: CodeFit) -> tuple[str, ...]:
-    """Return the SQL that makes an HNSW of signs, and the query."""
-    table = found.table
-    key = sql.SQL(", ").join(map(sql.Identifier, table.primary_key or ()))
-    if not table.primary_key:
-        key = sql.SQL("*").format()
-    of = VectorColumn(
-        None, sql.SQL(table.name), sql.SQL(table.quoted_column), table.type, key, key,
-        table.kind == "partitioned table",
-    )  # fmt: skip
-    system = Signs(of, found.metric, table.dimension)
-    query = system.example(found.k, system.setting(max(signs.candidates, found.k)))
-    return (*system.graph_example(), *query.splitlines())
 
 
 def _filters(found: Diagnosis, goal: float) -> Iterator[Advice]:
@@ -255,6 +528,11 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Advice]:
         )
     for now, enough in _filtered(found, goal):
         if enough is None:
+            yield Advice(
+                "filter",
+                f"Where {now.filter}, {now.index} finds {now.recall:.1%} of the true {found.k} "
+                "nearest, and iterative scans do not help. A search by a name continues exactly.",
+            )
             continue
         index = found.index_of(now)
         yield Advice(
@@ -326,8 +604,9 @@ def _dead(found: Diagnosis) -> Iterator[Advice]:
 def _unused(found: Diagnosis) -> Iterator[Advice]:
     if len(found.indexes) < 2:
         return
+    kept = {one.name for one in found.sets if one.taken} | {name.relation for name in found.names}
     for index in found.indexes:
-        if not index.scans:
+        if not index.scans and not {index.name, _bare(index.name)} & kept:
             yield Advice(
                 "unused",
                 f"No query used {index.name} ({megabytes(index.bytes)}) since the "
@@ -370,56 +649,9 @@ def _toast(found: Diagnosis) -> Iterator[Advice]:
         yield Advice("toast", text)
 
 
-def _quickstart(found: Diagnosis, options: str) -> tuple[str, ...]:
-    """Return the command that makes codes of a kind."""
-    table = found.table
-    if table.primary_key is None and table.other_key is not None:
-        options += f" --id {shlex.quote(','.join(table.other_key))}"
-    metric = found.metric
-    if metric in OPERATORS and metric != usual_metric(index.metric for index in found.indexes):
-        # Quickstart takes that of an index, else cosine, unasked.
-        options += f" --metric {metric}"
-    return (
-        f"pg-hashindex quickstart --table {shlex.quote(table.name)} --column "
-        f"{shlex.quote(table.column)}{options}",
-    )
-
-
-def choose(
-    found: Diagnosis, bits: int, model: StoredModel | None, asked: Iterable[str]
-) -> tuple[Kind, str]:
-    """Return which access to take, and why: HNSW unless something speaks for lists.
-
-    ``bits`` are those of a code in HNSW, ``model`` is what an earlier run has left, and ``asked``
-    are the options that call for lists.
-    """
-    if (option := next(iter(asked), None)) is not None:
-        return "lists", f"{option} is what it is for"
-    if found.table.takes_function_only:
-        return "hnsw", f"pgvector's index serves a {found.table.kind}"
-    if (why := against_graph(found, bits)) is not None:
-        return "lists", why
-    if model is not None and kind_of(model.method) == "lists":
-        return "lists", f"its model {model.name}:{model.version} is there"
-    return "hnsw", (
-        "it needs nothing but pgvector, and its graph of about "
-        f"{megabytes(hnsw_bytes(found.table.rows, 'bit', bits))} fits in memory"
-    )
-
-
-def kind_of(method: str) -> Kind:
-    """Return what a method's models are made for."""
+def kind_of(method: str) -> str:
+    """Return the access that a method's models are made for."""
     return "hnsw" if method == GRAPH_METHOD else "lists"
-
-
-def fewer_by_lists(graph: CodeFit, lists: CodeFit | None) -> str | None:
-    """Say that an index with fewer candidates is faster than a graph over codes, if it is."""
-    if lists is None or graph.candidates <= max(MOST_CANDIDATES, lists.candidates):
-        return None
-    return (
-        f"codes of its model need {lists.candidates} candidates on the sample, those of the "
-        f"function {graph.candidates}"
-    )
 
 
 def slower(milliseconds: float, exact_ms: float) -> str | None:
@@ -453,7 +685,7 @@ def of_measured(point: Measured, exact_ms: float) -> Advice:
     if (why := slower(point.p50_ms, exact_ms)) is not None:
         said = f"Index {name} finds {point.recall:.1%} of the {point.k} nearest rows, but {why}."
         return Advice("exact", said, figures=figures)
-    return Advice("keep", f"All is well: {said}.", level="ok", figures=figures)
+    return Advice("keep", f"I{said[1:]}.", level="ok", figures=figures)
 
 
 def of_training(stored: StoredModel) -> str | None:

@@ -26,22 +26,42 @@ from ..db.progress import Progress, tell
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..db.table_source import TableSource
-from ..errors import DatabaseStateError, InUseError, InvalidInputError
+from ..errors import (
+    DatabaseStateError,
+    HashIndexError,
+    InUseError,
+    InvalidInputError,
+    MissingRightsError,
+    MissingSchemaError,
+)
 from ..models.vectors import are_trainable, as_rows, as_vector
 from .advice import RECALL, advise, decide
 from .doctor_catalog import (
     CatalogIndex,
+    as_name,
     check_table,
     locked,
+    names_of,
     read_code_faults,
     read_facts,
     read_indexes,
     read_memory,
+    read_statements,
+    read_tenants,
 )
 from .doctor_filters import nodes, unindexed
-from .doctor_findings import CODES, CodeFit, Diagnosis, Point, Scope, TableFacts, VectorIndex
-from .measuring import Answers, Prepared, ask
-from .queries import Query, read_queries
+from .doctor_findings import (
+    CODES,
+    CodeFit,
+    Diagnosis,
+    NameFacts,
+    Point,
+    Scope,
+    TableFacts,
+    VectorIndex,
+)
+from .measuring import Answers, Measuring, Prepared, ask
+from .queries import Query, as_queries, read_queries
 from .systems import OPERATORS, Exact, Existing, VectorColumn
 
 __all__ = ["diagnose"]
@@ -58,6 +78,7 @@ _CODE_ROWS = 5_000
 _SWITCHED_OFF = 1e10
 _JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost")
 _MOST_QUERIES = 10_000
+_HIDDEN: LiteralString = "SELECT CASE WHEN row_security_active($1::oid) THEN current_user::text END"
 # The query that everybody writes.
 _PLAIN: LiteralString = "SELECT ctid FROM {table}{where} ORDER BY {distance} LIMIT {n}"
 
@@ -80,7 +101,11 @@ def diagnose(
     timeout: float = 300.0,
     random_state: int = 0,
     measure: bool = True,
-    only: str | None = None,
+    codes: bool = True,
+    tenant: str | None = None,
+    writes: float | None = None,
+    memory: int | None = None,
+    role: str | None = None,
 ) -> Diagnosis:
     """Look at a table of vectors and its indexes, in one read-only transaction.
 
@@ -115,8 +140,16 @@ def diagnose(
         Seed of the draw.
     measure
         Whether to search at all; else there are facts alone, and no advice.
-    only
-        The one index to look at, as SQL writes its name; no codes are tried then.
+    codes
+        Whether to try codes on the sample too.
+    tenant
+        A column, within one value of which searches stay.
+    writes
+        Rows written a second; as the server's statistics say by default.
+    memory
+        Bytes that the server has for the table and a set; ``effective_cache_size`` by default.
+    role
+        Look and measure as this role (SET ROLE), under its policies.
 
     Raises
     ------
@@ -142,12 +175,23 @@ def diagnose(
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 # It is idle while a model is trained.
                 connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                if role is not None:
+                    connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
                 # The first statement: it waits for whoever has locked the table.
                 found = _Doctor(
-                    connection, table, column, k, filters, metric, deadline, measure, only
+                    connection,
+                    table,
+                    column,
+                    k,
+                    filters,
+                    metric,
+                    deadline,
+                    measure,
+                    measure and codes,
                 )
                 asked = found.queries(queries, sample, random_state)
-                diagnosis = found.look(asked, measure)
+                diagnosis = replace(found.look(asked, measure), writes=writes, memory_given=memory)
+                diagnosis = found.with_tenants(diagnosis, tenant)
         except _LateError:
             raise DatabaseStateError(
                 f"the table could not be read within {timeout:g} s; give a longer --timeout"
@@ -158,7 +202,54 @@ def diagnose(
             raise
     if not measure:
         return diagnosis
-    return replace(diagnosis, decision=decide(diagnosis, goal), advice=advise(diagnosis, goal))
+    if role is None:
+        diagnosis = _with_names(connection, diagnosis, sample, queries, deadline, random_state)
+    decision, sets = decide(diagnosis, goal)
+    diagnosis = replace(diagnosis, decision=decision, sets=sets)
+    return replace(diagnosis, advice=advise(diagnosis))
+
+
+def _with_names(
+    connection: Connection,
+    found: Diagnosis,
+    sample: int,
+    queries: str | ArrayLike | None,
+    deadline: float,
+    seed: int,
+) -> Diagnosis:
+    """Measure the indexes of pg_hashindex on the column, each searched by its name."""
+    names: list[NameFacts] = []
+    notes = [*found.notes]
+    try:
+        rows = names_of(connection, found.table.name, found.table.column)
+    except MissingSchemaError:
+        return found
+    except MissingRightsError as error:
+        return replace(found, notes=[*notes, f"indexes of pg_hashindex are not shown: {error}"])
+    for row in rows:
+        tell(f"searching by name {row.name}")
+        try:
+            name = as_name(row)
+            names.append(name)
+            if found.exact is None or time.monotonic() > deadline:
+                continue
+            given: int | ArrayLike = min(sample, found.exact.queries)
+            if isinstance(queries, str):
+                given = read_queries(connection, queries, sample, found.table.dimension, seed)
+            elif queries is not None:
+                given = np.asarray(queries)[:sample]
+            measuring = Measuring([row], as_queries(row, given, seed), found.k)
+            measuring.find_truth(lambda: None, most_seconds=deadline - time.monotonic())
+            point = measuring.measure(row, row.candidates_for(found.k), lambda: None, effort=None)
+            names[-1] = replace(
+                name,
+                recall=round(point.recall, 4),
+                least_recall=round(point.least_recall, 4),
+                p50_ms=round(point.p50_ms, 3),
+            )
+        except HashIndexError as error:
+            notes.append(f"index {row.name} was not measured: {error}")
+    return replace(found, names=tuple(names), notes=notes)
 
 
 def _check(k: int, sample: int, goal: float, timeout: float, metric: str | None) -> None:
@@ -187,10 +278,10 @@ class _Doctor:
         metric: str | None,
         deadline: float,
         measure: bool,
-        only: str | None,
+        tries_codes: bool,
     ) -> None:
         self._connection, self._k = connection, k
-        self._tries_codes = measure and only is None
+        self._tries_codes = tries_codes
         self._deadline = deadline
         self._notes: list[str] = []
         self._complete = True
@@ -207,11 +298,7 @@ class _Doctor:
                 sql.SQL("hashindex_table, hashindex_line"),
             )
             self._filters = [self._checked_filter(text) for text in filters]
-        self._found = [
-            found
-            for found in read_indexes(connection, self._oid, column)
-            if only in (None, found.entry.name)
-        ]
+        self._found = read_indexes(connection, self._oid, column)
         metrics = (found.entry.metric for found in self._found)
         named = metric or next(filter(None, metrics), None)
         self._metric, self._assumed = named or "cosine", named is None
@@ -229,10 +316,14 @@ class _Doctor:
         drawn = max(wanted, _CODE_ROWS) if self._tries_codes else wanted
         rows, null_share = self._draw(drawn, seed)
         if not rows:
-            raise InvalidInputError(
-                f"{self._source.name} has no row with a vector in column {self._source.vector!r}: "
-                "there is nothing to measure"
-            )
+            why = f"{self._source.name} has no row with a vector in column {self._source.vector!r}"
+            (hidden,) = one_row(self._connection, _HIDDEN, [self._oid])
+            if hidden:
+                raise InvalidInputError(
+                    f"{why} that row security lets role {hidden} see: give --role, or set by "
+                    "PGOPTIONS what the policies read"
+                )
+            raise InvalidInputError(f"{why}: there is nothing to measure")
         dimensions = sorted({row[0].dimensions() for row in rows})
         if len(dimensions) > 1:
             raise InvalidInputError(
@@ -368,6 +459,14 @@ class _Doctor:
             notes=list(dict.fromkeys(self._notes)),
             complete=self._complete,
         )
+
+    def with_tenants(self, found: Diagnosis, asked: str | None) -> Diagnosis:
+        """Add tenants, and the statements of applications."""
+        told = read_tenants(self._connection, self._oid, asked)
+        statements = read_statements(self._connection, self._facts.name, [])
+        sure = next((one for one in told if one.source != "the key"), None)
+        guessed = next((one for one in told if one.source == "the key"), None)
+        return replace(found, tenant=sure, key_tenant=guessed, statements=statements)
 
     def _measure(self, asked: list[Query], diagnosis: Diagnosis) -> dict[str, float | None]:
         """Add scopes, points and codes to a diagnosis; return the first median of each index."""

@@ -1,8 +1,11 @@
 """The doctor's reading of PostgreSQL's catalog and statistics of a table; nothing is searched."""
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, LiteralString, NamedTuple
 
+import psycopg
 from psycopg import RawCursor, sql
 from psycopg.rows import class_row, dict_row
 
@@ -13,10 +16,11 @@ from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..db.table_source import TableSource, find_relation
-from ..errors import InvalidInputError, MissingRightsError
+from ..errors import HashIndexError, InvalidInputError, MissingRightsError
+from ..index.catalog import IndexRow, read_rows
 from ..models import model
 from ..models.model import Metric
-from .doctor_findings import Memory, TableFacts, VectorIndex
+from .doctor_findings import Memory, NameFacts, TableFacts, TenantFacts, VectorIndex
 from .systems import OPERATORS
 
 _METRICS = {operator: metric for metric, operator in OPERATORS.items()}
@@ -50,6 +54,22 @@ _COLUMNS = query("doctor.columns")
 
 
 _LISTED = query("doctor.listed")
+
+_TENANTS = query("doctor.tenants")
+
+_STATEMENTS = query("doctor.statements")
+
+_COUNTED: LiteralString = """
+    SELECT count(*), coalesce(sum(s.calls), 0)::bigint FROM {view} s
+    WHERE s.query ~ $1 OR s.query ~ $2 AND s.query ~ '<(->|=>|#>|\\+>)'
+"""
+
+_NAMES: LiteralString = """
+    WHERE i.swap_of IS NULL AND i.column_name = $2::text
+      AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid
+        = to_regclass($1::text)::oid
+    ORDER BY i.name
+"""
 
 
 class ListedColumn(NamedTuple):
@@ -125,6 +145,60 @@ def read_indexes(connection: Connection, oid: int | None, column: str) -> list[C
         row |= {"metric": _METRICS.get(operator), "options": tuple(row["options"])}
         found.append(CatalogIndex(VectorIndex(**row), names, operator))
     return found
+
+
+def read_tenants(connection: Connection, oid: int, asked: str | None) -> list[TenantFacts]:
+    """Return the columns that tell tenants; that of the option first, then of policies."""
+    cursor = RawCursor(connection, row_factory=class_row(TenantFacts))
+    found = cursor.execute(_TENANTS, [oid, asked]).fetchall()
+    order = ("--tenant", "a policy", "the key")
+    return sorted(
+        (one for one in found if one.column is not None), key=lambda one: order.index(one.source)
+    )
+
+
+def read_statements(
+    connection: Connection, table: str, names: Iterable[str]
+) -> tuple[int, int] | None:
+    """Count statements of pg_stat_statements that search a table, and their calls.
+
+    Their texts are read and never planned: that would run functions of other roles. None where
+    they cannot be read.
+    """
+    row = execute(connection, _STATEMENTS).fetchone()
+    if row is None:
+        return None
+    bare = table.rpartition(".")[2].strip('"')
+    patterns = [
+        "search_(" + "|".join(map(re.escape, [*names, "(?!)"])) + r")\M",
+        rf"\m{re.escape(bare)}\M",
+    ]
+    try:
+        with connection.transaction():
+            counted = execute(
+                connection, sql.SQL(_COUNTED).format(view=sql.SQL(row[0])), patterns
+            ).fetchone()
+    except psycopg.Error:
+        # Its library is not loaded, or the role may not read it.
+        return None
+    return (int(counted[0]), int(counted[1])) if counted else None
+
+
+def names_of(connection: Connection, table: str, column: str) -> list[IndexRow]:
+    """Return the indexes of pg_hashindex on a column; none without schema hashindex."""
+    return read_rows(connection, _NAMES, [table, column])
+
+
+def as_name(row: IndexRow) -> NameFacts:
+    """Return the facts of an index of pg_hashindex, without a measure."""
+    size = row.relation_bytes()
+    if row.set is None:
+        with suppress(HashIndexError):
+            summary = row.summary()
+            size = summary.code_bytes + summary.access_bytes
+    model = row.model_name if row.model_id else None
+    said = row.set or f"codes of {model} in lists"
+    return NameFacts(row.name, said, row.access, model, row.relation, size)
 
 
 def read_code_faults(connection: Connection, oid: int) -> tuple[tuple[str, str], ...]:

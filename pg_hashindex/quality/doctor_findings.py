@@ -13,17 +13,18 @@ __all__ = [
     "CodeFit",
     "Diagnosis",
     "Memory",
+    "NameFacts",
     "Point",
     "Scope",
+    "SetFacts",
     "TableFacts",
+    "TenantFacts",
     "VectorIndex",
 ]
 
 
-#: Kinds of codes that are tried: the method of each, and its options.
+#: Codes that are tried: those of functions, and those of lists; by the method of each.
 CODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "binary_quantize": ("sign", {"parameters": {"center": None}}),
-    "binary_quantize, centred": ("sign", {}),
     "thermometer": ("thermometer", {}),
     "itq": ("itq", {}),
 }
@@ -63,8 +64,12 @@ class TableFacts:
         Pages that an exact search touches for each row.
     dead_share
         The part of the rows that are dead; None where the server has no figures.
-    changed
-        Rows updated or deleted since the server's statistics began.
+    writes
+        Rows written a second since the server's statistics began, without the first load.
+    parts
+        Partitions that have rows; 1 for a plain table.
+    policies
+        Whether the table has row security.
     primary_key
         The columns of the primary key.
     other_key
@@ -90,7 +95,9 @@ class TableFacts:
     dead_share: float | None
     last_vacuum: datetime | None
     last_analyze: datetime | None
-    changed: int
+    writes: float
+    parts: int
+    policies: bool
     primary_key: list[str] | None
     other_key: list[str] | None
 
@@ -115,6 +122,11 @@ class TableFacts:
         )
 
     @property
+    def unnamed(self) -> str | None:
+        """Why the table can have no index of pg_hashindex at all; None if it can."""
+        return None if self.takes_function_only else self.without_codes
+
+    @property
     def without_codes(self) -> str | None:
         """Why the table can have no index of codes as it is, and what to do; None if it can."""
         if self.kind == "materialised view":
@@ -133,6 +145,80 @@ class TableFacts:
                 "found: add a primary key"
             )
         return None
+
+
+@dataclass(frozen=True)
+class TenantFacts:
+    """Tenants of a table, within one of which searches stay.
+
+    Attributes
+    ----------
+    source
+        How the column is known: ``--tenant``, ``a policy`` or ``the key``.
+    tenants, largest
+        By the planner's statistics; None before the first ANALYZE.
+    """
+
+    column: str
+    source: str
+    tenants: int | None
+    largest: int | None
+
+
+@dataclass(frozen=True)
+class NameFacts:
+    """An index of pg_hashindex on the column, searched by its name.
+
+    Attributes
+    ----------
+    set
+        What it searches.
+    relation
+        pgvector's index behind it, if any.
+    recall, least_recall, p50_ms
+        With its own settings; None where it was not measured.
+    """
+
+    name: str
+    set: str
+    access: str
+    model: str | None
+    relation: str | None
+    bytes: int
+    recall: float | None = None
+    least_recall: float | None = None
+    p50_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class SetFacts:
+    """A set that was compared, and what is expected of it.
+
+    Attributes
+    ----------
+    fits
+        Whether it fits into memory beside the hot part of the table.
+    bytes, build_seconds
+        By formula; of an index that is there its bytes, and 0.
+    candidates
+        Rows that it compares exactly; None where it compares all, or none.
+    milliseconds
+        Of a search: measured where there is an index, else expected.
+    inserts
+        Single inserts a second by one session; None where it takes none.
+    why_not
+        Why it was not taken; empty for the one that was.
+    """
+
+    name: str
+    fits: bool
+    bytes: int
+    build_seconds: float
+    candidates: int | None
+    milliseconds: float | None
+    inserts: int | None
+    taken: bool
+    why_not: str
 
 
 @dataclass(frozen=True)
@@ -254,8 +340,7 @@ class CodeFit:
     Attributes
     ----------
     code
-        A key of `CODES`: ``binary_quantize`` as it is or of vectors less their mean
-        (``centred``), ``thermometer`` in pgvector's HNSW, ``itq`` in an index of pg_hashindex.
+        A key of `CODES`: ``thermometer`` in pgvector's indexes, ``itq`` in lists.
     bits
         The length of a code.
     candidates, recall
@@ -279,11 +364,10 @@ class Advice:
     Attributes
     ----------
     kind
-        Of a decision: ``keep`` what is there, ``nothing`` is needed, take ``signs`` or a
-        ``function`` of a model in an HNSW, take an ``index`` of pg_hashindex, or ``unknown``.
-        Of other advice: ``codes`` that are not those of their model, ``btree``,
-        ``iterative_scan``, ``vacuum``, ``unused`` or ``toast``. Of an index of pg_hashindex:
-        ``check``, ``recall``, ``exact`` or ``lists``.
+        Of a decision: a kind of set, ``keep`` for an index that is there, or ``unknown``. Of other
+        advice: ``codes`` that are not those of their model, ``btree``, ``filter``,
+        ``iterative_scan``, ``vacuum``, ``unused``, ``toast`` or ``tenants``. Of an index of
+        pg_hashindex: ``check``, ``recall``, ``exact`` or ``lists``.
     text
         A sentence.
     commands
@@ -322,6 +406,17 @@ class Diagnosis:
         Whether there was time for all measurements.
     code_faults
         Indexes, generated columns and functions that do not fit their model, and remedies.
+    names
+        Indexes of pg_hashindex on the column.
+    tenant
+        The column of tenants, if searches stay within one; ``key_tenant`` if they may.
+    statements
+        Statements of pg_stat_statements that search the table, and how often they ran; None where
+        these cannot be read. They are never planned.
+    writes, memory_given
+        What the caller says, in place of the server's figures.
+    sets
+        What was compared for the decision.
     decision
         What to search by, None where nothing was to be measured; ``advice`` is what else to do.
     """
@@ -341,8 +436,20 @@ class Diagnosis:
     notes: list[str]
     complete: bool
     code_faults: tuple[tuple[str, str], ...] = ()
+    names: tuple[NameFacts, ...] = ()
+    tenant: TenantFacts | None = None
+    key_tenant: TenantFacts | None = None
+    statements: tuple[int, int] | None = None
+    writes: float | None = None
+    memory_given: int | None = None
+    sets: tuple[SetFacts, ...] = ()
     decision: Advice | None = None
     advice: list[Advice] = field(default_factory=list)
+
+    @property
+    def available(self) -> int:
+        """Bytes of memory that the server has for the table and a set."""
+        return self.memory_given or self.memory.effective_cache_size
 
     @property
     def exact(self) -> Scope | None:

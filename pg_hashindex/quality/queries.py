@@ -1,5 +1,6 @@
 """Queries of an index: rows of its table, other vectors, or a log."""
 
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from ..db.caller_queries import columns_of, find_query
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, RowsLeftOutWarning
 from ..index.catalog import HasRow
 from ..index.search import as_count
 from ..models.vectors import as_rows, as_vector, warn_of_zeros
@@ -113,9 +114,15 @@ def read_queries(
     from ..training.array_files import SUFFIXES
 
     if query.lower().endswith(SUFFIXES):
+        from ..training.array_files import ArrayFile
         from ..training.files import load_sample
 
-        drawn = load_sample(Path(query), rows=most, random_state=random_state).X
+        # Files of benchmarks hold the rows of the table as "train", their queries as "test".
+        name = "test" if "test" in ArrayFile(Path(query)).shapes else None
+        if name is not None:
+            message = f"the queries are those of array {name!r} of {query}; others are left out"
+            warnings.warn(message, RowsLeftOutWarning, stacklevel=2)
+        drawn = load_sample(Path(query), vectors=name, rows=most, random_state=random_state).X
         if not len(drawn):
             raise InvalidInputError(f"{what}: {query!r} returns no vector")
         return as_rows(drawn, dimension).astype(np.float32)

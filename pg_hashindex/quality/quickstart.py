@@ -24,9 +24,7 @@ from ..models import store
 from ..models.model import Metric
 from ..models.store import StoredModel
 from ..training import METHOD, default_bits, hasher_for
-from ..training.sampling import sample_rows, sample_table
 from . import advice, sizes
-from .code_fits import try_code
 from .doctor_findings import Diagnosis
 
 _READ_ONLY: LiteralString = (
@@ -41,7 +39,7 @@ _SEARCHES: tuple[LiteralString, LiteralString] = (
     """  SELECT t.*, s.distance FROM {search}({query}, k => 10{tenant}) s
   JOIN {table} t {same} ORDER BY s.distance;""",
     """  SELECT id, distance FROM hashindex.search({name}, {query}, 10,
-      filter => $${key} IS NOT NULL$$);""",
+      filter => $${key} IS NOT NULL$${all_tenants});""",
 )
 _TENANT: LiteralString = """,
       tenant => (SELECT {} FROM {} LIMIT 1)"""
@@ -62,7 +60,7 @@ def refuse_read_only(connection: Connection) -> None:
 
 
 def refuse_rights(
-    connection: Connection, found: Diagnosis, key: Sequence[str] | None, kind: advice.Kind
+    connection: Connection, found: Diagnosis, key: Sequence[str] | None, by_lists: bool
 ) -> None:
     """Refuse a role or a table with which a later step would fail; say what to GRANT."""
     table = found.table.name
@@ -79,7 +77,9 @@ def refuse_rights(
             f"role {role} may not make schema hashindex; the owner of the database grants that "
             f"with: GRANT CREATE ON DATABASE {database} TO {role}"
         )
-    if kind == "hnsw":
+    if found.table.kind == "materialised view":
+        raise InvalidInputError(str(found.table.without_codes))
+    if not by_lists:
         if owner is not None:
             instead = "" if found.table.takes_function_only else ", or give --access lists"
             raise MissingRightsError(
@@ -101,8 +101,12 @@ def refuse_rights(
 def _refuse_keyless(found: Diagnosis, key: Sequence[str] | None) -> None:
     table = found.table.name
     if found.table.primary_key is None and key is None:
+        if found.table.other_key is None:
+            raise InvalidInputError(
+                f"{table} has no key, columns that are unique and NOT NULL: add a primary key"
+            )
         raise InvalidInputError(
-            f"{table} has no primary key: give --id {','.join(found.table.other_key or ())}, or "
+            f"{table} has no primary key: give --id {','.join(found.table.other_key)}, or "
             "other columns that are unique together and NOT NULL"
         )
 
@@ -147,10 +151,16 @@ def is_complete(index: HashIndex) -> bool:
     return index.state == "used" and not index.waiting()
 
 
-def graph_bits(dimension: int) -> int:
-    """Return about how many bits a code of the function's model will have."""
-    hasher = hasher_for(advice.GRAPH_METHOD)
-    return dimension * hasher.default_cuts(dimension)
+def refuse_l1(found: Diagnosis) -> None:
+    """Refuse a distance that no index of pg_hashindex has; say what to take."""
+    if found.metric != "l1":
+        return
+    table = found.table
+    operators = f"{table.quoted_column} {table.type}_l1_ops"
+    raise InvalidInputError(
+        "no index of pg_hashindex searches by l1: take pgvector's own, CREATE INDEX CONCURRENTLY "
+        f"ON {table.name} USING hnsw ({operators}); or give --metric l2, cosine or ip"
+    )
 
 
 def plan(
@@ -159,43 +169,51 @@ def plan(
     distance: str,
     options: Mapping[str, Any],
     current: bool,
-    kind: advice.Kind,
+    chosen: advice.Choice,
 ) -> str:
     """Say what will be done; ``current`` is whether the schema is up to date."""
     table = found.table
     steps = [] if current else ["install schema hashindex, or bring it up to this release"]
-    if kind == "hnsw":
-        n = graph_bits(table.dimension)
-        size = sizes.megabytes(sizes.hnsw_bytes(table.rows, "bit", n))
-        steps += [
-            f"train model {name}: {advice.GRAPH_METHOD}, about {n} bits, distance {distance}",
-            f"create index {name}: an HNSW index of {table.name} over the codes, about {size}",
-        ]
-    else:
-        hasher = hasher_for()
-        n = default_bits(hasher, table.rows, table.dimension)
-        size = sizes.megabytes(sizes.expected_bytes(table.rows))
-        steps += [
-            f"train model {name}: {hasher.method}, {n * hasher.default_cuts(n)} bits, "
-            f"distance {distance}",
-            f"create index {name} of {table.rows} rows, about {size}"
-            + (f", with landmarks within each {options['tenant']}" if options.get("tenant") else "")
-            + f", and triggers on {table.name} that keep it fresh",
-        ]
-    steps.append("measure its recall")
+    size = next((sizes.megabytes(one.bytes) for one in chosen.sets if one.taken), "some MB")
+    if (method := method_of(chosen)) is not None:
+        hasher = hasher_for(method)
+        bits = advice.code_bits(table.dimension)
+        if method == METHOD:
+            n = default_bits(hasher, table.rows, table.dimension)
+            bits = n * hasher.default_cuts(n)
+        about = "" if method == METHOD else "about "
+        steps.append(f"train model {name}: {method}, {about}{bits} bits, distance {distance}")
+    what = (
+        f"{advice.name_of(chosen.kind)}, about {size}"
+        if chosen.there is None
+        else (f"index {chosen.there.name}, which is there, distance {distance}")
+    )
+    within = (
+        f", with landmarks within each {options['tenant']}"
+        if (chosen.kind == "lists" and options.get("tenant"))
+        else ""
+    )
+    steps += [f"create index {name} of {table.rows} rows: {what}{within}", "measure its recall"]
     lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(steps, 1))
     return f"This will, where it is not done yet:\n{lines}\nThe rows themselves stay as they are."
 
 
+def method_of(chosen: advice.Choice) -> str | None:
+    """Return the method of the model that a set needs; None if it needs none."""
+    if chosen.kind in ("exact", "vectors", "keep"):
+        return None
+    return METHOD if chosen.kind == "lists" else advice.GRAPH_METHOD
+
+
 def find_model(
-    connection: Connection, found: Diagnosis, name: str, kind: advice.Kind | None = None
+    connection: Connection, found: Diagnosis, name: str, method: str | None = None
 ) -> StoredModel | None:
-    """Find the newest model that an earlier run has left, of a kind; refuse another one."""
+    """Find the newest model that an earlier run has left, of a method; refuse another one."""
     try:
         models = [model for model in store.list_models(connection) if model.name == name]
     except MissingSchemaError:
         return None
-    suiting = [model for model in models if kind in (None, advice.kind_of(model.method))]
+    suiting = [model for model in models if method in (None, model.method)]
     if not suiting:
         return None
     there = max(suiting, key=lambda model: model.version)
@@ -207,7 +225,7 @@ def find_model(
     return there
 
 
-def metric_of(model: StoredModel, asked: Metric | None) -> Metric:
+def metric_of(model: StoredModel, asked: str | None) -> Metric:
     """Return the metric of a model that is there; refuse another one."""
     if asked not in (None, model.metric):
         raise InvalidInputError(
@@ -217,39 +235,32 @@ def metric_of(model: StoredModel, asked: Metric | None) -> Metric:
     return model.metric
 
 
-def train_model(
-    connection: Connection, found: Diagnosis, name: str, metric: Metric, kind: advice.Kind
-) -> StoredModel:
-    """Train a model on rows of the table, and save it."""
-    table, method = found.table, advice.GRAPH_METHOD if kind == "hnsw" else METHOD
-    X = sample_table(
-        connection, table.name, table.column, rows=sample_rows(method), metric=metric
-    ).X
-    model, _ = try_code(X, method, metric, name=name)
-    saved = store.save(connection, model)
-    return store.describe(connection, f"{saved.name}:{saved.version}")
-
-
 def make_index(
     connection: Connection,
     found: Diagnosis,
     name: str,
-    model: StoredModel,
+    model: StoredModel | None,
     options: dict[str, Any],
-    kind: advice.Kind,
+    chosen: advice.Choice,
     memory: int,
     jobs: int | None,
 ) -> HashIndex:
-    """Make the index, of the codes of a model; `HashIndex.encode` fills lists."""
+    """Make the index, of the codes of a model or of vectors; `HashIndex.encode` fills lists."""
     named: dict[str, Any] = {
         "table": found.table.name,
         "column": found.table.column,
-        "model": f"{model.name}:{model.version}",
+        "model": "none" if model is None else f"{model.name}:{model.version}",
         **options,
     }
-    if kind == "lists":
+    if chosen.kind == "lists":
         return HashIndex.create_lists(connection, name, **named)
-    return HashIndex.create(connection, name, access="hnsw", memory=memory, jobs=jobs, **named)
+    if chosen.there is not None:
+        # An equal, valid index is taken as it is.
+        there = next(one for one in found.indexes if one.name == chosen.there.name)
+        named |= {"access": there.method}
+        return HashIndex.create(connection, name, memory=memory, **named)
+    named = {**advice.OPTIONS_OF[chosen.kind], **named}
+    return HashIndex.create(connection, name, memory=memory, jobs=jobs, **named)
 
 
 def searches(index: HashIndex, found: Diagnosis) -> list[str]:
@@ -279,6 +290,7 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
             same=same,
             key=key[0],
             tenant=sql.SQL("") if tenant is None else of_tenant,
+            all_tenants=sql.SQL("" if tenant is None else ", all_tenants => true"),
         )
         .as_string(index.connection)
         for template in _SEARCHES

@@ -8,20 +8,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, LiteralString
 
+import numpy as np
 from numpy.typing import ArrayLike
 from psycopg import sql
 
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
-from ..errors import DatabaseStateError, InvalidInputError
+from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError
 from ..index.catalog import HasRow, IndexRow
 from ..index.handle import HashIndex
 from ..index.search import as_count
 from .advice import RECALL, ModelFacts, many_lists, remedy
 from .measuring import Measured, Measuring
-from .queries import as_queries
+from .queries import Query, as_queries, draw
 from .systems import CANDIDATES
+from .tenant_recall import tenants
 
 # Numbers of candidates that are tried one after the other, each about twice the one before.
 _COUNTS = (*CANDIDATES, 1600, 3200, 6400)
@@ -141,7 +143,8 @@ def tune(
         The most milliseconds that the median query may take.
     queries : int or array-like (n, dimension)
         Rows to draw from the table, each left out of its own answers; or other queries. If the
-        index has tenants, a row is searched for within its own.
+        index has tenants, the rows are those of the largest, and searched for within it: recall is
+        lowest there, and settings are to reach the goal for all tenants.
     random_state
         Seed of the draw.
     most_seconds
@@ -160,7 +163,7 @@ def tune(
         raise InvalidInputError(f"max_ms must be above 0, got {max_ms:g}")
     as_count("k", k)
     row = index.row
-    measuring = Measuring([row], as_queries(row, queries, random_state), k)
+    measuring = Measuring([row], _drawn(row, queries, random_state), k)
     if not row.encoded:
         raise DatabaseStateError(
             f"index {row.name!r} is not yet encoded, and exact searches cannot be tuned; first "
@@ -203,6 +206,19 @@ def tune(
         else remedy(row, _model_facts(row), points, recall, max_ms, exact_ms[0]),
         *exact_ms,
     )
+
+
+def _drawn(row: IndexRow, queries: int | ArrayLike, random_state: int) -> list[Query]:
+    """Draw rows of the largest tenant, if there are tenants and this session may count them."""
+    if isinstance(queries, int | np.integer) and row.tenant_column is not None:
+        try:
+            with row.connection.transaction():
+                named = [one.tenant for one in tenants(row) if one.tenant is not None]
+        except MissingRightsError:
+            named = []
+        if named and (found := draw(row, int(queries), random_state, tenant=named[0])):
+            return found
+    return as_queries(row, queries, random_state)
 
 
 def tune_built(

@@ -142,7 +142,11 @@ class ArrayFile:
             return {"X": None}
         if self._suffix in _HDF5:
             with self._hdf5() as arrays:
-                return {name: getattr(array, "shape", None) for name, array in arrays.items()}
+                return {
+                    name: getattr(arrays[name], "shape", None)
+                    for name in arrays
+                    if _is_hard_link(arrays, name)
+                }
         with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return dict.fromkeys(archive.files)
 
@@ -184,6 +188,11 @@ class ArrayFile:
             with self._hdf5() as arrays:
                 if not hasattr(arrays[name], "nbytes"):
                     raise InvalidInputError(f"{name} of {self.path} is not an array")
+                if arrays[name].external or arrays[name].is_virtual:
+                    raise InvalidInputError(
+                        f"{name} of {self.path} keeps its numbers in other files (external storage "
+                        "or a virtual data set); copy them into one file"
+                    )
                 self._check_size(name, arrays[name].nbytes)
                 return np.asarray(arrays[name])
         if zipfile.is_zipfile(self.path):
@@ -327,6 +336,13 @@ def find_named(
         raise InvalidInputError(f"{file} is to be a file of one array")
     (only,) = file.shapes
     return file.read_flat(only) if flat else file.read(only), None
+
+
+def _is_hard_link(arrays: Any, name: str) -> bool:
+    """Whether a name of an HDF5 file is of an array in it: a link may open another file."""
+    import h5py
+
+    return isinstance(arrays.get(name, getlink=True), h5py.HardLink)
 
 
 def _whole(array: NDArray[Any]) -> NDArray[Any]:

@@ -47,7 +47,15 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
        )::float8 AS dead_share,
        max(greatest(s.last_vacuum, s.last_autovacuum)) AS last_vacuum,
        max(greatest(s.last_analyze, s.last_autoanalyze)) AS last_analyze,
-       coalesce(sum(s.n_tup_upd + s.n_tup_del), 0)::bigint AS changed,
+       coalesce(
+           -- Without the rows that are there, which may have been loaded at once, and updates that reach no index.
+           (greatest(0, sum(s.n_tup_ins) - sum(greatest(l.reltuples, 0))) + sum(s.n_tup_upd - s.n_tup_hot_upd + s.n_tup_del))
+           / greatest(3600, pg_catalog.date_part('epoch', now() - (
+               SELECT coalesce(d.stats_reset, pg_postmaster_start_time()) FROM pg_catalog.pg_stat_database d
+               WHERE d.datname = current_database()
+           ))), 0
+       )::float8 AS writes,
+       greatest(1, count(*) FILTER (WHERE r.relkind = 'p'))::integer AS parts, r.relrowsecurity AS policies,
        (SELECT k.names FROM key k WHERE k.is_primary) AS primary_key,
        (SELECT k.names FROM key k WHERE NOT k.is_primary
         ORDER BY pg_catalog.cardinality(k.names), k.names LIMIT 1) AS other_key,
@@ -55,7 +63,39 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
 FROM pg_catalog.pg_class r JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid,
      leaf l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid
 WHERE r.oid = $1::oid AND a.attname = $2 AND NOT a.attisdropped
-GROUP BY a.attname, a.atttypmod, a.attstorage, r.oid, r.relkind, r.relispartition
+GROUP BY a.attname, a.atttypmod, a.attstorage, r.oid, r.relkind, r.relispartition, r.relrowsecurity
+
+-- name: tenants
+-- Columns that tell tenants: $2, or else one that a policy compares and the first of several in the primary key; with how many values they
+-- have, and the rows of the most common one as a share, by the planner's statistics. $1: the table's oid.
+WITH told (source, name) AS (
+    SELECT '--tenant', $2::text WHERE $2 IS NOT NULL
+    UNION ALL
+    SELECT 'a policy', min(a.attname::text) FROM pg_catalog.pg_policy p
+    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_policy'::regclass::oid AND d.objid = p.oid
+        AND d.refclassid = 'pg_catalog.pg_class'::regclass::oid AND d.refobjid = p.polrelid AND d.refobjsubid > 0
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = p.polrelid AND a.attnum = d.refobjsubid
+    JOIN pg_catalog.pg_class c ON c.oid = p.polrelid AND c.relrowsecurity
+    WHERE p.polrelid = $1::oid AND p.polcmd IN ('r', '*') HAVING count(DISTINCT a.attname) = 1
+    UNION ALL
+    SELECT 'the key', a.attname::text FROM pg_catalog.pg_index x
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+    WHERE x.indrelid = $1::oid AND x.indisprimary AND x.indnkeyatts > 1
+)
+SELECT t.name AS "column", t.source,
+       round(CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples ELSE s.n_distinct END)::bigint AS tenants,
+       round(c.reltuples * coalesce(s.most_common_freqs[1], 1 / nullif(
+           CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples ELSE s.n_distinct END, 0)))::bigint AS largest
+FROM told t JOIN pg_catalog.pg_class c ON c.oid = $1::oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = t.name
+    AND s.inherited = (c.relkind = 'p')
+
+-- name: statements
+-- The view of pg_stat_statements, as SQL writes it, if the extension is there.
+SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
+FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_extension'::regclass::oid AND d.refobjid = e.oid
+JOIN pg_catalog.pg_class c ON d.classid = 'pg_catalog.pg_class'::regclass::oid AND c.oid = d.objid AND c.relname = 'pg_stat_statements'
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE e.extname = 'pg_stat_statements'
 
 -- name: indexes
 -- Indexes of pgvector's whose definition names a column, with those of the partitions. $1: the table's

@@ -41,9 +41,8 @@ DECLARE
     hashindex_done text;
     -- Settings of the caller's, which are put back.
 {if sharded}
-    hashindex_names text[];
-    hashindex_values text[];
-    hashindex_before text[];
+    hashindex_before jsonb;
+    hashindex_settings jsonb;
 {else sharded}
     hashindex_ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
     hashindex_probes text := coalesce(current_setting('ivfflat.probes', true), '1');
@@ -54,9 +53,8 @@ DECLARE
 {end sharded}
 BEGIN
 {if tenant}
-    IF $7 IS NULL AND NOT $8 AND $6 -> {tenant_literal} IS NULL AND NOT row_security_active({table_literal})
-        AND has_column_privilege({table_literal}, {tenant_literal}, 'SELECT') THEN
-        PERFORM hashindex._refuse_all_tenants({index}, {tenant_literal});
+    IF $7 IS NULL THEN
+        PERFORM hashindex._require_tenant({index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
     END IF;
 {end tenant}
     IF $5 IS NOT NULL OR $6 <> '{}' OR {if tenant}$7 IS NOT NULL OR {end tenant}row_security_active({table_literal}) THEN
@@ -79,10 +77,8 @@ BEGIN
     LOOP
         -- Whichever of pgvector's indexes the planner takes.
 {if sharded}
-        SELECT array_agg(x.name), array_agg(x.value) INTO hashindex_names, hashindex_values
-        FROM hashindex._scan_settings(hashindex_effort, hashindex_tuples, hashindex_step = 2) x;
-        hashindex_values := hashindex._put_settings(hashindex_names, hashindex_values);
-        hashindex_before := coalesce(hashindex_before, hashindex_values);
+        hashindex_settings := hashindex._put_settings(hashindex._scan_settings(hashindex_effort, hashindex_tuples, hashindex_step = 2));
+        hashindex_before := coalesce(hashindex_before, hashindex_settings);
 {else sharded}
         hashindex_done := set_config('hnsw.ef_search', least(hashindex_effort, 1000)::text, true);
         hashindex_done := set_config('ivfflat.probes', least(hashindex_effort, 32768)::text, true);
@@ -95,14 +91,14 @@ BEGIN
 {end sharded}
         IF hashindex_filter IS NULL THEN
             FOR {each shown}, distance, hashindex_count IN
-                SELECT {each c.key}, c.distance, count(*) OVER ()
+                SELECT {each r.id}, r.distance, count(*) OVER ()
                 FROM (
-                    SELECT {each table.key}, {table}.{column} {operator} hashindex_point AS distance
+                    SELECT {each table.key as id}, {table}.{column} {operator} hashindex_point AS distance
                     FROM {table} WHERE {table}.{column} IS NOT NULL
                     ORDER BY {ranking} hashindex_ranked LIMIT hashindex_n
-                ) c
+                ) r
                 WHERE {is_comparable}
-                ORDER BY c.distance, {each c.key} LIMIT hashindex_k
+                ORDER BY r.distance, {each r.id} LIMIT hashindex_k
             LOOP
                 EXIT WHEN hashindex_count < CASE hashindex_step WHEN 1 THEN hashindex_n ELSE hashindex_k END;
                 hashindex_found := hashindex_found + 1;
@@ -111,14 +107,14 @@ BEGIN
         ELSE
             hashindex_done := set_config('search_path', hashindex_path, true);
             FOR {each shown}, distance, hashindex_count IN EXECUTE {{
-                SELECT {each c.key}, c.distance, pg_catalog.count(*) OVER ()
+                SELECT {each r.id}, r.distance, pg_catalog.count(*) OVER ()
                 FROM (
-                    SELECT {each table.key}, {table}.{column} {operator} $1 AS distance
+                    SELECT {each table.key as id}, {table}.{column} {operator} $1 AS distance
                     FROM {table} WHERE {table}.{column} IS NOT NULL AND (}} OPERATOR(pg_catalog.||) hashindex_filter OPERATOR(pg_catalog.||) {{
                     ) ORDER BY {ranking} $2 LIMIT $3
-                ) c
+                ) r
                 WHERE {is_comparable_to_parameter}
-                ORDER BY c.distance, {each c.key} LIMIT $4
+                ORDER BY r.distance, {each r.id} LIMIT $4
             }} USING hashindex_point, hashindex_ranked, hashindex_n, hashindex_k
             LOOP
                 EXIT WHEN hashindex_count OPERATOR(pg_catalog.<) hashindex_k;
@@ -131,7 +127,7 @@ BEGIN
         hashindex_step := 2;
     END LOOP;
 {if sharded}
-    PERFORM hashindex._put_settings(hashindex_names, hashindex_before);
+    PERFORM hashindex._put_settings(hashindex_before);
 {else sharded}
     hashindex_done := set_config('hnsw.ef_search', hashindex_ef_search, true);
     hashindex_done := set_config('ivfflat.probes', hashindex_probes, true);

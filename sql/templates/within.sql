@@ -1,5 +1,5 @@
 -- Finds every row whose code is within a Hamming radius of the query's.
-CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant})
+CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer{if tenant}, tenant {tenant_type} DEFAULT NULL, all_tenants boolean DEFAULT false{end tenant})
 RETURNS TABLE ({answer}, distance integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
 SET search_path FROM CURRENT
@@ -19,10 +19,7 @@ BEGIN
     hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept}, {code_table_literal});
 {if tenant}
-    -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
-    IF $3 IS NULL AND NOT row_security_active({table_literal}) AND has_column_privilege({table_literal}, {tenant_literal}, 'SELECT') THEN
-        PERFORM hashindex._refuse_all_tenants({used_index}, {tenant_literal});
-    END IF;
+    PERFORM hashindex._require_tenant({used_index}, {table_literal}, {tenant_literal}, $3::text, $4);
     IF $3 IS NOT NULL THEN
         RETURN QUERY SELECT {each c.id}, bit_count(c.code # hashindex_code)::integer AS distance
         FROM {code_table} c

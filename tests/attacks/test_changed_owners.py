@@ -40,13 +40,13 @@ WRITES = (
 QUERY = "'[1,2,3,4,5,6,7,8]'"
 SEARCHES = {
     "search": f"SELECT * FROM hashindex.search_docs({QUERY}, 40)",
-    "candidates": f"SELECT * FROM hashindex.candidates_docs({QUERY}, 5)",
+    "candidates": f"SELECT * FROM hashindex.candidates('docs', {QUERY}, 5)",
     "within": f"SELECT * FROM hashindex.within_docs({QUERY}, 8)",
     "filtered": f"SELECT * FROM hashindex.search_docs({QUERY}, filter => 'id > 3')",
     "search by name": f"SELECT * FROM hashindex.search('docs', {QUERY})",
 }
 #: Those that run nothing that a SELECT of their caller's would not run.
-SELECTS = ("search", "search_like", "candidates", "within")
+SELECTS = ("search", "search_like", "within")
 SELECT = f"SELECT id FROM shop.docs ORDER BY embedding <-> {QUERY} LIMIT 40"
 #: A handle that was opened before.
 OF_A_HANDLE = {

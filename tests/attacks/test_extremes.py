@@ -23,7 +23,7 @@ def test_the_largest_k(notes, connection, as_role, reads_codes):
         for statement in (
             "SELECT id FROM hashindex.search_notes_idx(%(q)s, %(k)s)",
             "SELECT id FROM hashindex.search_notes_idx(%(q)s, 3, %(k)s)",
-            "SELECT id FROM hashindex.candidates_notes_idx(%(q)s, %(k)s)",
+            "SELECT id FROM hashindex.candidates('notes_idx', %(q)s, %(k)s)",
             "SELECT id FROM hashindex.search('notes_idx', %(q)s, %(k)s)",
             "SELECT id FROM hashindex.search('notes_idx', %(q)s, %(k)s, filter => 'id > 0')",
             "SELECT id FROM hashindex.search('notes_idx', %(q)s, 3, %(k)s, filter => 'id > 0')",

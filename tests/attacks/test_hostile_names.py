@@ -197,7 +197,7 @@ def test_a_key_type_whose_name_has_percent_signs(connection, items, model):
     query = connection.execute("SELECT embedding FROM graded WHERE grade = 'b'").fetchone()
     assert query is not None
     found = connection.execute(
-        "SELECT grade FROM hashindex.candidates_graded(%s)", query
+        "SELECT id FROM hashindex.candidates('graded', %s)", query
     ).fetchall()
     assert [row[0] for row in found] == ["b", "a"]
 

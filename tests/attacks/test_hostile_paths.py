@@ -295,7 +295,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("index", "repair", "i", "--full")
         on("index", "drop", "i", "--yes")
         on("doctor", *source[1::2], *quick)
-        on("quickstart", *source, "--name", "quick", "--access", "lists", "--yes")
+        on("quickstart", *source[1::2], "--name", "quick", "--access", "lists", "--yes")
         on("index", "repair", "--orphans")
         on("index", "create", "tuned", "--access", "scan", *source, "--model", "two")
         on("tune", "tuned", "--recall", "0.1", *quick, "--apply")

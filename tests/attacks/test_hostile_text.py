@@ -29,7 +29,7 @@ TAKE_SQL = {
     ("search_scanned", "filter"),
     ("_exact_search", "filter"),
     ("_filter_of", "filter"),
-    ("_filtered_search", "filter"),
+    ("_list_candidates", "filter"),
 }
 
 

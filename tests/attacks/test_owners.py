@@ -161,7 +161,7 @@ def test_a_table_of_a_member_of_the_caller(connection, keeper, as_role):
 
 COMMANDS = {
     "doctor": ("doctor", TABLE, "embedding"),
-    "quickstart": ("quickstart", "--table", TABLE, "--column", "embedding", "--yes"),
+    "quickstart": ("quickstart", TABLE, "embedding", "--yes"),
     "model train": (
         "model", "train", "new", "--method", "lsh", "--bits", "8", "--table", TABLE, "--column",
         "embedding", "--force",

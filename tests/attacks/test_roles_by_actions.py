@@ -19,7 +19,7 @@ ACTIONS = {
         "by name": f"SELECT * FROM hashindex.search('items_idx', {QUERY})",
         "filtered": f"SELECT * FROM hashindex.search('items_idx', {QUERY}, filter => 'id > 5')",
         "exact": f"SELECT * FROM hashindex.exact_search('items_idx', {QUERY})",
-        "candidates": f"SELECT * FROM hashindex.candidates_items_idx({QUERY})",
+        "candidates": f"SELECT * FROM hashindex.candidates('items_idx', {QUERY})",
     },
     "search for words": {
         "hybrid": f"SELECT * FROM hashindex.hybrid('items_idx', {QUERY}, 'b', 'category')",

@@ -52,7 +52,7 @@ def test_a_reference_table_has_no_doctor(local, url):
 
 def test_quickstart_makes_a_set(session, url):
     name = "citus_tests_quick"
-    asked = ("quickstart", *OF_TABLE, "--name", name, "--metric", "l2", "--yes")
+    asked = ("quickstart", TABLE, "embedding", "--name", name, "--metric", "l2", "--yes")
     for _ in range(2):
         code, text = printed(url, *asked)
         assert code == 0, text

@@ -37,7 +37,7 @@ def test_an_index_is_refused_before_anything_is_made(kept, url):
     )
     assert code == 3
     (line,) = [line for line in text.splitlines() if line.startswith("Error")]
-    command = f"pg-hashindex quickstart --table {TABLE} --column embedding --access hnsw"
+    command = f"pg-hashindex quickstart {TABLE} embedding --access hnsw"
     assert f"{TABLE} is a table that Citus keeps on its nodes" in line
     assert command in line.replace("public.", "")
     with pytest.raises(HashIndexError, match="Citus keeps"):
@@ -46,7 +46,7 @@ def test_an_index_is_refused_before_anything_is_made(kept, url):
     with pytest.raises(psycopg.errors.WrongObjectType, match="Citus keeps"):
         kept.execute(created, [MODEL, TABLE, MODEL])
     for options in (["--access", "lists"], ["--tenant", "category"], ["--writes"]):
-        code, text = printed(url, "quickstart", *OF_TABLE, *options, "--yes")
+        code, text = printed(url, "quickstart", TABLE, "embedding", *options, "--yes")
         assert (code, "quickstart --access hnsw" in text) == (3, True), text
     assert one(kept, COUNTS) == before
 

@@ -62,7 +62,7 @@ def _fill(connection):
     [
         (["doctor", "docs", "v"], ["searching"]),
         (
-            ["quickstart", "--table", "docs", "--column", "v", "--access", "lists", "--yes"],
+            ["quickstart", "docs", "v", "--access", "lists", "--yes"],
             ["reading", "encoding", "measuring docs_v"],
         ),
     ],

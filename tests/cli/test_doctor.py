@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from dataclasses import replace
 
 import numpy as np
 import psycopg
@@ -16,10 +15,9 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.hashers import Thermometer
-from pg_hashindex.quality.advice import decide
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.doctor import _Doctor, diagnose
 from pg_hashindex.quality.doctor_filters import nodes
-from pg_hashindex.quality.doctor_findings import CodeFit
 from pg_hashindex.quality.sizes import hnsw_bytes
 
 ROWS, DIMENSION = 600, 8
@@ -141,7 +139,7 @@ def test_facts(on_bare, bare, docs):
     assert found["worst_recall"] == 1
     (scope,) = found["scopes"]
     assert (scope["metric"], scope["planner"], scope["queries"]) == ("cosine", "exact", 540)
-    assert (found["decision"]["kind"], found["advice"]) == ("nothing", [])
+    assert (found["decision"]["kind"], found["advice"]) == ("exact", [])
 
 
 def test_dead_rows(on_bare, bare, docs):
@@ -525,50 +523,81 @@ def test_larger_than_memory(on_bare, bare, docs, monkeypatch):
     )
     said = on_bare("doctor", "docs", "v").stdout
     # It ends with one sentence and one command.
-    *_, sentence, command = said.splitlines()
-    assert sentence.startswith("Take an index of pg_hashindex, about ")
-    assert re.search(
-        r"since docs_hnsw takes [\d.]+ MB, more than effective_cache_size \(64kB\): ", sentence
-    )
-    assert command == "  pg-hashindex quickstart --table docs --column v --access lists"
+    *_, command = said.splitlines()
+    sentence = " ".join(said.rpartition("\n\n")[2].split())
+    assert sentence.startswith("Take codes in lists, about ")
+    assert "more than memory of 64kB less the table's hot part; nothing fits, and" in sentence
+    assert command == "  pg-hashindex quickstart docs v"
+    assert max(map(len, said.splitlines())) <= 100
     # A fast exact search needs no index.
     monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", 1000)
     *_, sentence = on_bare("doctor", "docs", "v").stdout.splitlines()
-    assert re.match("Nothing is needed: .* ms, which is fast enough, and docs_hnsw takes", sentence)
+    assert re.match("Take no index: .* ms, which is fast enough", sentence)
 
 
-def fit(code, candidates, recall=0.99):
-    return CodeFit(code, 8, candidates, recall, 500)
+@pytest.mark.usefixtures("slow_machine")
+def test_one_table_of_sets_and_one_that_is_taken(on_bare, bare, docs):
+    found = report(on_bare)
+    names = [one["name"] for one in found["sets"]]
+    assert names == ["exact", "vectors", "codes", "codes in IVFFlat", "lists"]
+    assert [one["name"] for one in found["sets"] if one["taken"]] == ["vectors"]
+    assert all(one["taken"] == (one["why_not"] == "") for one in found["sets"])
+    assert found["decision"]["commands"] == ["pg-hashindex quickstart docs v"]
+    # The index that is kept is not called unused.
+    bare.execute("CREATE INDEX a ON docs USING hnsw (v vector_cosine_ops)")
+    bare.execute("CREATE INDEX b ON docs USING hnsw ((v::halfvec(8)) halfvec_cosine_ops)")
+    found = report(on_bare)
+    (kept,) = [one["name"] for one in found["sets"] if one["taken"]]
+    assert found["decision"]["text"].startswith(f"Keep {kept}: ")
+    (unused,) = [one["text"] for one in found["advice"] if one["kind"] == "unused"]
+    assert f"used {kept} " not in unused
 
 
-@pytest.mark.parametrize(
-    ("kind", "fits"),
-    [
-        ("signs", [fit("binary_quantize", 15), fit("thermometer", 15), fit("itq", 12)]),
-        ("function", [fit("binary_quantize", 70), fit("thermometer", 30), fit("itq", 12)]),
-        ("index", [fit("binary_quantize", 120), fit("thermometer", 70), fit("itq", 12)]),
-        ("unknown", []),
-    ],
-)
-def test_the_simplest_code_is_advised_and_its_commands_work(bare, docs, kind, fits):
-    """If the exact search is slow; an unmeasured index is not advised."""
-    found = diagnose(bare, "docs", "v", sample=5)
-    (scope,) = found.scopes
-    slow = replace(found, codes=fits, scopes=[replace(scope, p50_ms=99.0)])
-    decision = decide(slow, 0.95)
-    assert decision.kind == kind
-    assert "n exact search of 600 rows takes 99 ms" in decision.text
-    assert decision.text.count(". ") == 0
-    access = {"function": "hnsw", "index": "lists"}.get(kind)
-    quickstart = f"pg-hashindex quickstart --table docs --column v --access {access}"
-    if kind != "signs":
-        assert decision.commands == ((quickstart,) if fits else ())
-        return
-    create, setting, *query = decision.commands
-    bare.execute(create.encode())
-    bare.execute(setting.encode())
-    with RawCursor(bare) as cursor:
-        assert len(cursor.execute("\n".join(query), [Vector(np.ones(8))]).fetchall()) == 10
+def test_writes_memory_and_tenants_are_facts(on_bare, bare, docs, monkeypatch):
+    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", 0)
+    said = report(on_bare, "--writes", "200")["decision"]
+    assert said["kind"] == "lists"
+    assert said["commands"] == ["pg-hashindex quickstart docs v --writes 200"]
+    said = report(on_bare, "--tenant", "part", "--memory", "1GB")
+    assert (said["tenant"]["tenants"], said["tenant"]["largest"]) == (10, 60)
+    assert said["decision"]["text"].startswith("Take no index: the largest part has 60 rows")
+    refused = on_bare("doctor", "docs", "v", "--tenant", "team", code=3)
+    assert "docs has no column 'team': check --tenant" in refused.stderr
+
+
+def test_a_role_sees_what_its_policies_show(on_bare, server, bare, docs):
+    run_as_admin(server, "CREATE ROLE seller")
+    try:
+        bare.execute(
+            "GRANT SELECT ON docs TO seller; ALTER TABLE docs ENABLE ROW LEVEL SECURITY;"
+            "CREATE POLICY own ON docs USING (part = current_setting('app.part', true)::int)"
+        )
+        refused = on_bare("doctor", "docs", "v", "--role", "seller", code=3).stderr
+        assert "that row security lets role seller see: give --role, or set by" in refused
+        name = sql.Identifier(bare.info.dbname)
+        bare.execute(sql.SQL("ALTER DATABASE {} SET app.part = '3'").format(name))
+        found = report(on_bare, "--role", "seller")
+        assert found["queries"] == 60
+        assert (found["tenant"]["column"], found["tenant"]["source"]) == ("part", "a policy")
+        assert "row security" in on_bare("doctor", "docs", "v").stdout
+    finally:
+        bare.execute("DROP OWNED BY seller")
+        run_as_admin(server, "DROP ROLE seller")
+
+
+def test_an_index_is_measured_by_its_name(connection, items, model, on):
+    index = HashIndex.create(
+        connection, "named", table="items", column="embedding", model="none", access="hnsw"
+    )
+    found = json.loads(on("doctor", "items", "embedding", "--json").stdout)
+    (name,) = found["names"]
+    assert (name["name"], name["set"]) == ("named", index.set)
+    assert name["recall"] > 0.9
+    assert name["p50_ms"] > 0
+    taken = [one["name"] for one in found["sets"] if one["taken"]]
+    assert taken == [f"named ({index.set})"]
+    assert found["decision"]["text"].startswith("Keep named: its recall is ")
+    assert not [one for one in found["advice"] if one["kind"] == "unused"]
 
 
 @pytest.mark.parametrize("dimension", [384, 700])
@@ -695,16 +724,14 @@ def test_findings_are_reported_as_they_come(on_bare, bare, docs):
 
 @pytest.mark.usefixtures("slow_machine")
 def test_codes_are_tried_without_an_index(on_bare, bare):
-    """By the candidates that they need on a sample; the better signs are advised."""
+    """By the candidates that they need on a sample."""
     rng = np.random.default_rng(4)
     # All on one side of 0: plain signs say nothing.
     vectors = (20 + rng.standard_normal((1500, 64))).astype(np.float32)
     fill(bare, "docs", vectors)
     found = report(on_bare, "--metric", "l2")
     codes = {one["code"]: one for one in found["codes"]}
-    assert [*codes] == ["binary_quantize", "binary_quantize, centred", "thermometer", "itq"]
-    assert codes["binary_quantize"]["recall"] < 0.4
-    assert codes["binary_quantize, centred"]["recall"] > 0.7
+    assert [*codes] == ["thermometer", "itq"]
     assert codes["thermometer"]["candidates"] < 150
     assert codes["thermometer"]["rows"] == 1350
     assert codes["thermometer"]["bits"] in range(64, 8 * 64 + 1, 64)
@@ -712,8 +739,9 @@ def test_codes_are_tried_without_an_index(on_bare, bare):
         "CREATE INDEX signs ON docs USING hnsw ((binary_quantize(v)::bit(64)) bit_hamming_ops)"
     )
     found = report(on_bare, "--metric", "l2")
-    assert found["decision"]["kind"] in ("function", "index")
-    assert "signs finds" in found["decision"]["text"]
+    assert found["decision"]["kind"] == "vectors"
+    reasons = {one["name"]: one["why_not"] for one in found["sets"]}
+    assert reasons["signs"] == "below the recall"
     assert found["decision"]["commands"][0].endswith(" --metric l2")
     shown = on_bare("doctor", "docs", "v", "--metric", "l2").stdout
     assert re.search(r"thermometer +\d+ re-ranked +[\d.]+", shown)
@@ -738,13 +766,13 @@ def test_tables_that_quickstart_refuses(on_bare, bare, docs):
         "kept": "kept is a materialised view, which has no triggers: index the table behind it",
         "pairs": "pairs has no key, columns that are unique and NOT NULL",
     }.items():
-        said = on_bare("doctor", table, "v").stdout
+        said = " ".join(on_bare("doctor", table, "v").stdout.split())
         assert f"this table cannot have a pg_hashindex index: {why}" in said
         assert "pg-hashindex" not in said
-        refused = on_bare("quickstart", "--table", table, "--column", "v", "--yes", code=3).stderr
+        refused = on_bare("quickstart", table, "v", "--yes", code=3).stderr
         assert why in refused
     said = on_bare("doctor", "keyed", "v").stdout
-    assert "pg-hashindex quickstart --table keyed --column v --access lists --id a,b\n" in said
+    assert "pg-hashindex quickstart keyed v --id a,b\n" in said
 
 
 def test_codes_of_another_length_than_the_model_are_named(connection, items):

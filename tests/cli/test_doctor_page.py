@@ -173,11 +173,13 @@ def test_the_page_opens_with_what_to_do(page_of, connection, items, model):
     index.configure(candidates=300)
     status, said = page_of("items", "embedding").verdict()
     assert status == "ok"
-    assert said.startswith("All is well: index i finds 100.0% of the 10 nearest rows in ")
+    assert said.startswith("Keep i: its recall is 100.0%, and 0.95 is wanted; ")
     index.configure(candidates=10)
     status, said = page_of("items", "embedding").verdict()
     assert status == "warning"
-    assert "tune it: pg-hashindex tune i --recall 0.95" in said
+    assert "and 0.95 is wanted: tune it" in said
+    tune = "pg-hashindex tune i --recall 0.95 --apply"
+    assert tune in words(page_of("items", "embedding").by_id("advice"))
     connection.execute("DELETE FROM hashindex.set_1_codes WHERE id < 20")
     page = page_of("items", "embedding")
     status, said = page.verdict()

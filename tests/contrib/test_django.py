@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core import checks
 from django.core.management import call_command
-from django.db import connections, models
+from django.db import DataError, connections, models
 from django.test.utils import isolate_apps, override_settings
 from pgvector import HalfVector, Vector
 from pgvector.django import VectorField
@@ -354,6 +354,11 @@ def test_a_field_of_tenants(shop, connection, vectors):
     rows = Item.objects.filter(price__gte=0).filter(maker=2)
     expected = exact(vectors, vectors[3], lambda i: i % 2 == 1, 5)
     assert [i.pk for i in rows.nearest("embedding", vectors[3], 5, candidates=ROWS)] == expected
+    forgotten = Item.objects.filter(price__gte=0)
+    with pytest.raises(DataError, match="the search names none"):
+        list(forgotten.nearest("embedding", vectors[3], 5))
+    every = forgotten.nearest("embedding", vectors[3], 5, candidates=ROWS, all_tenants=True)
+    assert [i.pk for i in every] == exact(vectors, vectors[3], lambda i: True, 5)
     drop_filtered_search(connection)
     found = Item.objects.filter(maker=2).nearest("embedding", vectors[3], 5, candidates=ROWS)
     assert [item.pk for item in found] == expected

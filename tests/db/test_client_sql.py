@@ -20,7 +20,7 @@ STAY = {
     ("pg_hashindex/db/extension.py", "# PostgreSQL by the image"): "it is a Dockerfile",
     ("pg_hashindex/db/extension.py", "-- Registers"): "it is made of files, for pg_tle",
     ("pg_hashindex/db/schema.py", "CREATE OR REPLACE FUNCTION"): "it is made of the templates",
-    ("pg_hashindex/operations/page.py", "WHERE i."): "it ends catalog.indexes",
+    ("pg_hashindex/quality/doctor_catalog.py", "WHERE i."): "it ends catalog.indexes",
 }
 
 

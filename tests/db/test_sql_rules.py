@@ -210,7 +210,7 @@ def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes):
     found = functions(with_indexes)
     assert {f.name for f in found if f.name in FOLDED} == FOLDED
     callers = [f for f in found if any(f"{name}(" in f.source for name in FOLDED)]
-    assert {"candidates_by_scan", "refresh_by_scan"} <= {f.name for f in callers}
+    assert {"search_by_scan", "refresh_by_scan"} <= {f.name for f in callers}
     # Functions that write their calls into other functions are STABLE too.
     assert [
         f.signature for f in callers if f.name not in FOLDED | TEXTS and f.volatility not in "sv"
@@ -221,7 +221,7 @@ def test_searching_is_stable(with_indexes):
     """So that it works on a replica, and in a read-only transaction."""
     for function in functions(with_indexes):
         verb = function.name.split("_by_")[0]
-        if verb in {"search", "hybrid", "exact_search", "candidates", "within", "_filtered_search"}:
+        if verb in {"search", "hybrid", "exact_search", "candidates", "within", "_list_candidates"}:
             assert function.volatility == "s", function.signature
             assert writes(function.source) == [], function.signature
 

@@ -44,7 +44,7 @@ class Ranked(NamedTuple):
     def ids(self, query, n, *rest):
         marks = ", ".join(["%s"] * (2 + len(rest)))
         rows = self.connection.execute(
-            f"SELECT id FROM hashindex.candidates_items_idx({marks})".encode(),
+            f"SELECT id::bigint FROM hashindex.candidates('items_idx', {marks})".encode(),
             [Vector(query), n, *rest],
         ).fetchall()
         return [row[0] for row in rows]
@@ -108,10 +108,10 @@ def test_one_probe_reads_one_list(connection, items, vectors):
 
 
 BAD = [
-    ("candidates_items_idx(%(q)s, 0)", "n is 0; it must be 1 or more"),
-    ("candidates_items_idx(%(q)s, -5)", "n is -5"),
-    ("candidates_items_idx(NULL)", "the query vector is NULL"),
-    ("candidates_items_idx('[1,2]')", "the vector has 2 dimensions, the model takes 8"),
+    ("candidates('items_idx', %(q)s, 0)", "n is 0; it must be 1 or more"),
+    ("candidates('items_idx', %(q)s, -5)", "n is -5"),
+    ("candidates('items_idx', NULL)", "the query vector is NULL"),
+    ("candidates('items_idx', '[1,2]')", "the vector has 2 dimensions, the model takes 8"),
     ("search_items_idx(%(q)s, 0)", "k is 0; it must be 1 or more"),
     ("search_items_idx(%(q)s, -1)", "k is -1"),
     ("search_items_idx(%(q)s, NULL)", "k is NULL"),
@@ -141,9 +141,9 @@ BAD = [
     ("search('items_idx', %(q)s, filter => 'true', effort => 1001)", "effort is 1001"),
 ]
 BAD_PROBES = [
-    ("candidates_items_idx(%(q)s, 5, 0)", "effort is 0; it must be 1 to 1000"),
-    ("candidates_items_idx(%(q)s, 5, -1)", "effort is -1"),
-    ("candidates_items_idx(%(q)s, 5, 2147483647)", "effort is 2147483647"),
+    ("candidates('items_idx', %(q)s, 5, 0)", "effort is 0; it must be 1 to 1000"),
+    ("candidates('items_idx', %(q)s, 5, -1)", "effort is -1"),
+    ("candidates('items_idx', %(q)s, 5, 2147483647)", "effort is 2147483647"),
     ("search_items_idx(%(q)s, 5, 5, 0)", "effort is 0"),
     ("search('items_idx', %(q)s, effort => 1001)", "effort is 1001"),
 ]
@@ -160,7 +160,7 @@ def test_arguments_out_of_range(connection, items, access):
         assert (caught.value.diag.message_primary or "").startswith(message), call
     most = 2**31 - 1
     for call in (
-        f"candidates_items_idx(%(q)s, {most})",
+        f"candidates('items_idx', %(q)s, {most})",
         f"search_items_idx(%(q)s, {most}, {most}, 1000)",
         f"search_items_idx(%(q)s, {most}, 1)",
         f"search('items_idx', %(q)s, {most}, {most}, filter => 'id > 0')",

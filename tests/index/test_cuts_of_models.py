@@ -87,7 +87,7 @@ def test_candidates_come_in_the_order_of_python(connection, table, model, rows, 
     expected = order.distances(slice(None), model.encode(rows)).astype(int)
     for query, distances in zip(queries, expected, strict=True):
         found = connection.execute(
-            "SELECT hashindex.candidates_i(%s, 20, 1000)", [Vector(query)]
+            "SELECT id::bigint FROM hashindex.candidates('i', %s, 20, 1000)", [Vector(query)]
         ).fetchall()
         found = np.array([row[0] for row in found])
         assert len(set(found)) == 20

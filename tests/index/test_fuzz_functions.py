@@ -30,13 +30,13 @@ SYNTAX_ERROR = {
     "_estimate",
     "_exact_search",
     "_filter_of",
-    "_filtered_search",
+    "_list_candidates",
     "_set_statement",
     # The type's name is parsed as one, with an error of syntax on PostgreSQL 15.
     "_key_type",
     "_let_read",
     "_sample_ids",
-    "candidates_items_idx",
+    "candidates",
     "search",
     "search_items_idx",
 }

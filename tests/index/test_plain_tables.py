@@ -42,7 +42,7 @@ RELATED = {
         "public.docs has tables that inherit from it",
     ),
 }
-ADVICE = "pg-hashindex quickstart --table public.docs --column embedding --access hnsw"
+ADVICE = "pg-hashindex quickstart public.docs embedding --access hnsw"
 
 
 @pytest.mark.parametrize("kind", RELATED)

@@ -34,8 +34,8 @@ def expected(index, vectors, query, k, candidates):
     `test_candidates` holds these against Python; the choice among equal codes is not defined.
     """
     rows = index.connection.execute(
-        f"SELECT id FROM hashindex.candidates_{index.name}(%s, %s)".encode(),
-        [Vector(query), max(candidates, k)],
+        "SELECT id::bigint FROM hashindex.candidates(%s, %s, %s)",
+        [index.name, Vector(query), max(candidates, k)],
     ).fetchall()
     return nearest(vectors, query, k, np.array([row[0] for row in rows]) - 1)
 
@@ -416,7 +416,7 @@ def test_a_function_of_a_dropped_index(connection):
         pytest.raises(DatabaseStateError, match="recreated meanwhile"),
         translated_errors(),
     ):
-        connection.execute("SELECT hashindex.candidates_gone('[1]'::vector)")
+        connection.execute("SELECT hashindex.search_gone('[1]'::vector)")
 
 
 @pytest.mark.parametrize("wrong", ["postgresql://localhost/x", None])

@@ -538,7 +538,7 @@ def test_answers_have_the_key_s_own_names(connection, items, model, key, answer,
         )
     )
     index = make(connection, kind)
-    for function, more in (("search", ["distance"]), ("within", ["distance"]), ("candidates", [])):
+    for function, more in (("search", ["distance"]), ("within", ["distance"])):
         found = connection.execute(
             f"SELECT * FROM hashindex.{function}_posts_idx(%s, 5)", [vector(1)]
         )

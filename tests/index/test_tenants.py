@@ -218,7 +218,7 @@ def test_a_search_within_a_tenant_is_exact_with_all_its_lists(index, tenant):
 
 def test_a_search_reads_few_lists_of_its_tenant(index):
     statement = b"""
-        SELECT count(*) FROM hashindex.candidates_things_idx(%s, 500, 3, tenant => 1)
+        SELECT count(*) FROM hashindex.candidates('things_idx', %s, 500, 3, tenant => '1')
     """
     # More candidates than three lists hold: the next ones are read too, and those of no other.
     assert index.connection.execute(statement, [Vector(QUERIES[0])]).fetchone() == (500,)
@@ -232,8 +232,10 @@ def test_every_way_to_ask_for_a_tenant_finds_the_same(index, tenant):
     exact = nearest(index, QUERIES[0], 10, of(tenant))
     table = sa.table("things", sa.column("tenant", sa.Integer))
     ways = [
-        index.search(QUERIES[0], 10, filter=of(tenant), **ALL),
-        index.search(QUERIES[0], 10, where=table.c.tenant == tenant, **ALL),
+        index.search(QUERIES[0], 10, filter=of(tenant), all_tenants=True, **ALL),
+        index.search(
+            QUERIES[0], 10, where=table.c.tenant == tenant, all_tenants=tenant is None, **ALL
+        ),
     ]
     assert [keys(way) for way in ways] == [exact] * len(ways)
     value = "null" if tenant is None else tenant
@@ -250,7 +252,7 @@ def test_other_filters_within_a_tenant(index):
         exact = nearest(index, QUERIES[1], 10, f"tenant = 1 AND ({condition})")
         assert keys(index.search(QUERIES[1], 10, tenant=1, filter=condition, **ALL)) == exact
         both = f"tenant = 1 AND ({condition})"
-        assert keys(index.search(QUERIES[1], 10, filter=both, **ALL)) == exact
+        assert keys(index.search(QUERIES[1], 10, filter=both, all_tenants=True, **ALL)) == exact
     with pytest.raises(InvalidInputError):
         index.search(QUERIES[1], 10, tenant=1, filter="true) OR (true")
     assert index.search(QUERIES[1], 10, tenant=1, filter="tenant = 2") == []
@@ -278,7 +280,8 @@ def test_candidates_of_a_role_that_may_not_read_codes(index, as_role):
     role = as_role("stranger_to_codes")
     index.connection.execute("GRANT SELECT ON things TO stranger_to_codes")
     found = role.execute(
-        "SELECT id FROM hashindex.candidates_things_idx(%s, 5, tenant => 1)", [Vector(QUERIES[0])]
+        "SELECT id::bigint FROM hashindex.candidates('things_idx', %s, 5, tenant => '1')",
+        [Vector(QUERIES[0])],
     ).fetchall()
     assert [key for (key,) in found] == nearest(index, QUERIES[0], 5, "tenant = 1")
 
@@ -358,11 +361,11 @@ def test_codes_within_a_radius_of_one_tenant(index, tenant, on):
     assert {row["id"] for row in json.loads(shown.stdout)} == set(others)
 
 
-def test_all_tenants_are_searched_by_a_filter(index):
+def test_all_tenants_are_searched_when_they_are_asked_for(index):
     for query in QUERIES:
-        every = index.search(query, 10, filter="true", **ALL)
+        every = index.search(query, 10, all_tenants=True, **ALL)
         assert keys(every) == nearest(index, query, 10, "true")
-        found = keys(index.search(query, 10, filter="true"))
+        found = keys(index.search(query, 10, all_tenants=True))
         assert len(set(found) & set(nearest(index, query, 10, "true"))) >= 9
     recall = index.connection.execute("SELECT hashindex.recall('things_idx', 5, 1000, 20)")
     assert recall.fetchone()[0] > 0.9
@@ -370,7 +373,7 @@ def test_all_tenants_are_searched_by_a_filter(index):
 
 def test_a_tenant_that_does_not_exist(index):
     assert index.search(QUERIES[0], 10, tenant=99) == []
-    assert index.search(QUERIES[0], 10, filter="tenant = 99") == []
+    assert index.search(QUERIES[0], 10, filter="tenant = 99", all_tenants=True) == []
     with pytest.raises(InvalidInputError, match="invalid input syntax for type integer"):
         index.search(QUERIES[0], 10, tenant="acme")
 
@@ -429,7 +432,10 @@ def test_tenants_of_other_types(make, kind, value):
     literal = psycopg.sql.Literal(value(2)).as_string(index.connection)
     exact = nearest(index, QUERIES[0], 10, f"tenant = {literal}")
     assert keys(index.search(QUERIES[0], 10, tenant=value(2), **ALL)) == exact
-    assert keys(index.search(QUERIES[0], 10, filter=f"tenant = {literal}", **ALL)) == exact
+    assert (
+        keys(index.search(QUERIES[0], 10, filter=f"tenant = {literal}", all_tenants=True, **ALL))
+        == exact
+    )
 
 
 @pytest.mark.reads
@@ -678,7 +684,7 @@ def test_tenants_that_are_in_the_key(make, tenant):
     ).fetchall()
     for found in (
         index.search(QUERIES[0], 10, tenant=2, **ALL),
-        index.search(QUERIES[0], 10, filter=f"{tenant} = 2", **ALL),
+        index.search(QUERIES[0], 10, filter=f"{tenant} = 2", all_tenants=True, **ALL),
         index.search(QUERIES[0], 10, tenant=2, filter="price >= 0", **ALL),
     ):
         assert keys(found) == rows

@@ -227,7 +227,7 @@ def test_a_query_in_any_form(connection, index, vectors, query):
         "search('items_idx', {}, 3)",
         "exact_search('items_idx', {}, 3)",
         "hybrid('items_idx', {}, 'a', 'category', 3)",
-        "candidates_items_idx({}, 3)",
+        "candidates('items_idx', {}, 3)",
         "within_items_idx({}, 3)",
     ):
         statement = "SELECT * FROM hashindex." + search

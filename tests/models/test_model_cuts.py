@@ -210,7 +210,9 @@ def test_an_index_of_a_model_with_cuts(connection, items, vectors, access):
     order = model.order(vectors[:1], "l2")
     expected = order.distances(slice(0, 1), model.encode(vectors))[0]
     if access == "scan":
-        found = connection.execute("SELECT id FROM hashindex.candidates_cut(%s, 30)", [query])
+        found = connection.execute(
+            "SELECT id::bigint FROM hashindex.candidates('cut', %s, 30)", [query]
+        )
         assert sorted(expected[id_ - 1] for (id_,) in found) == sorted(expected)[:30]
     exact = np.argsort(((vectors - vectors[0]) ** 2).sum(axis=1))[:10] + 1
     hits = index.search(vectors[0], 10, candidates=100)

@@ -193,7 +193,7 @@ def test_commands_that_read(on, tmp_path):
             *("--table", "items", "--column", "embedding"),
         ],
         ["schema", "upgrade"],
-        ["quickstart", "--table", "items", "--column", "embedding", "--yes"],
+        ["quickstart", "items", "embedding", "--yes"],
     ],
     ids=lambda command: " ".join(command[:2]),
 )

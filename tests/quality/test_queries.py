@@ -7,7 +7,7 @@ from fixtures.recall import brute_force_recall, recall_of_vectors
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.errors import InvalidInputError, RowsLeftOutWarning
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import queries
@@ -173,3 +173,11 @@ def test_only_indexes_of_one_table_are_compared(scanned):
     )
     with pytest.raises(InvalidInputError, match="cannot be compared: .* by l2, the other .*cosine"):
         measure_defaults([scanned, other], queries.draw(scanned, 3))
+
+
+def test_queries_of_a_benchmark_file_are_its_test_vectors(scanned, vectors, tmp_path):
+    path = tmp_path / "both.npz"
+    np.savez(path, train=vectors, test=vectors[:7] + 1)
+    with pytest.warns(RowsLeftOutWarning, match="queries are those of array 'test' of .*both.npz"):
+        found = queries.of_log(scanned, str(path), 20)
+    assert np.array_equal(found, vectors[:7] + 1)

@@ -118,6 +118,25 @@ def test_within_tenants(connection, items, model):
     assert {point.recall for point in tuned.points if point.candidates >= 100} == {1}
 
 
+def test_settings_reach_the_goal_within_the_largest_tenant(connection, items, model, monkeypatch):
+    connection.execute("UPDATE items SET category = CASE WHEN id < 200 THEN 'b' ELSE 'a' END")
+    index = HashIndex.create_lists(
+        connection, "i", table="items", column="embedding", model="lsh", tenant="category"
+    )
+    index.encode()
+    rows = []
+    searched = Measuring._search
+
+    def seen(self, row, query, *rest):
+        rows.append(int(query.key_text))
+        return searched(self, row, query, *rest)
+
+    monkeypatch.setattr(Measuring, "_search", seen)
+    tune(index, 0.9, queries=50)
+    assert len({*rows}) == 50
+    assert max(rows) < 200
+
+
 @pytest.mark.reads
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -1,5 +1,7 @@
 """One measure of recall: SQL and Python draw the same queries, and a new set reaches its goal."""
 
+import json
+
 import numpy as np
 import pytest
 from pgvector import Vector
@@ -111,3 +113,17 @@ def test_tenants_of_an_index_without_some(connection, vectors):
     create(connection)
     with pytest.raises(Exception, match='index "docs" has no tenants'):
         in_sql(connection, ", tenant => '2'")
+
+
+def test_evaluate_prints_the_recall_within_tenants_by_size(connection, vectors, on):
+    create(connection, tenant="account")
+    printed = json.loads(on("evaluate", "docs", "--queries", "9", "--json").stdout)
+    assert [(one["tenant"], one["codes"]) for one in printed["tenants"]] == [
+        ("1", 1200), ("2", 700), ("3", 100),
+    ]  # fmt: skip
+    for one in printed["tenants"]:
+        assert one["recall"] > 0.9
+        sample = connection.execute(
+            "SELECT hashindex.recall('docs', sample => 20, tenant => %s)", [one["tenant"]]
+        )
+        assert sample.fetchone()[0] == pytest.approx(one["recall"])

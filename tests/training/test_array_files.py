@@ -201,6 +201,29 @@ def test_hdf5(tmp_path, monkeypatch):
         load_sample(path)
 
 
+def test_hdf5_reads_no_other_file(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    X = np.ones((4, 3), "f4")
+    (tmp_path / "secret.bin").write_bytes(X.tobytes())
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["X"] = X
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        outside = [(str(tmp_path / "secret.bin"), 0, X.nbytes)]
+        file.create_dataset("outside", X.shape, X.dtype, external=outside)
+        layout = h5py.VirtualLayout(X.shape, X.dtype)
+        layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "X", X.shape)
+        file.create_virtual_dataset("virtual", layout)
+        file["link"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "X")
+        file["soft"] = h5py.SoftLink("/outside")
+    for name in ("outside", "virtual"):
+        with pytest.raises(InvalidInputError, match="keeps its numbers in other files"):
+            ArrayFile(path).read(name)
+    for name in ("link", "soft"):
+        with pytest.raises(InvalidInputError, match=f"there is no array '{name}'"):
+            ArrayFile(path).read(name)
+
+
 def test_hdf5_without_h5py(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     (tmp_path / "x.h5").write_bytes(b"\x89HDF\r\n\x1a\n")

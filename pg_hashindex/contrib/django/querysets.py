@@ -42,6 +42,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         key: KeyColumns = None,
         candidates: int | None = None,
         effort: int | None = None,
+        all_tenants: bool = False,
     ) -> Self:
         """Return the rows nearest to a query, by an index: the nearest first.
 
@@ -62,6 +63,9 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
             key.
         candidates, effort
             As `pg_hashindex.HashIndex.search`.
+        all_tenants
+            Search the rows of all tenants, of an index that is declared with tenants. Else a filter
+            before names one: ``filter(tenant=value)``.
 
         Returns
         -------
@@ -98,6 +102,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
             ],
             filtered=self.query.clone(),
             tenant=None if tenant is None else meta.get_field(tenant).column,
+            all_tenants=all_tenants,
         )
         found: Any = self.all()
         search = replace(search, parent_alias=found.query.get_initial_alias())
@@ -180,6 +185,7 @@ class _Search:
     arguments: list[Any]
     filtered: Any
     tenant: str | None = None
+    all_tenants: bool = False
     parent_alias: str = ""
     table_alias: str | None = None
     table_name: str = "hashindex_near"
@@ -207,7 +213,8 @@ class _Search:
         # Another schema may have a table of this name, with an index of its own.
         named = "hashindex._declared_name(%s, %s::regclass)"
         name_and_table = [self.name, quote(self.keys[0].model._meta.db_table)]
-        call = f"hashindex.search({named}, %s, %s, %s, %s, filter => %s, where_equals => %s::jsonb)"
+        call = f"hashindex.search({named}, %s, %s, %s, %s, filter => %s, where_equals => %s::jsonb"
+        call += ", all_tenants => true)" if self.all_tenants else ")"
         values = [*name_and_table, *self.arguments, None if alone else wanted, tenant]
         names = ["id"]
         if several:

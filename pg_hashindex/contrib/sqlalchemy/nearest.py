@@ -30,6 +30,7 @@ class _Options(TypedDict, total=False):
     candidates: int | None
     effort: int | None
     key: Any
+    all_tenants: bool
 
 
 _Query = ArrayLike | Vector | HalfVector
@@ -54,6 +55,7 @@ def nearest(
     candidates: int | None = None,
     effort: int | None = None,
     key: Any = None,
+    all_tenants: bool = False,
 ) -> "sa.Select[Any, float]":
     """Select the rows nearest to a query, by an index: the nearest first.
 
@@ -77,6 +79,9 @@ def nearest(
     key
         The key column of the index, or several; by default those that it is declared with, or the
         primary key of the column's table.
+    all_tenants
+        Search the rows of all tenants, of an index that is declared with tenants. Else the
+        statement names one: ``where(Entity.tenant == value)``.
 
     Returns
     -------
@@ -109,6 +114,7 @@ def nearest(
     rows = _NearestRows(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
     )
+    rows.all_tenants = all_tenants
     rows.tenant = None if declared is None else declared.spec().options.get("tenant")
     # Other names, so that filter_by(id=...) means the entity's.
     names = (
@@ -220,10 +226,13 @@ class _NearestRows(Function[Any]):
     _traverse_internals: ClassVar[Any] = [  # type: ignore[misc]
         *Function._traverse_internals,
         ("tenant", InternalTraversal.dp_string),
+        ("all_tenants", InternalTraversal.dp_boolean),
     ]
 
     #: The column of tenants that the index is declared with.
     tenant: str | None = None
+    #: Whether the rows of all tenants are searched.
+    all_tenants: bool = False
 
 
 @compiles(_NearestRows)
@@ -248,6 +257,8 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
             value = compiler.process(tenant, literal_binds=literal_binds)
             column = compiler.render_literal_value(element.tenant, sa.String())
             named.append(f"where_equals => pg_catalog.jsonb_build_object({column}, {value})")
+    if element.all_tenants:
+        named.append("all_tenants => true")
     call = f"hashindex.search({', '.join([name, *arguments, *named])})"
     if len(keys) < 2:
         return call
