@@ -4,8 +4,13 @@
 -- other queries less well. Moved so far, rows were found like held-out queries, within .02 and mostly less: vectors by .4, codes by .3 (measured on
 -- text of 384 and 768 dimensions, descriptors, digits; recalls above .9). Lists have no such links: there a row is like any other query.
 CREATE OR REPLACE FUNCTION hashindex._moved_by(s hashindex.index_set) RETURNS real
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN (s).access = 'hnsw' THEN CASE WHEN (s).model_id IS NULL THEN 0.4 ELSE 0.3 END ELSE 0 END;
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE WHEN s.access = 'hnsw' THEN CASE WHEN s.model_id IS NULL THEN 0.4 ELSE 0.3 END ELSE 0 END;
+END
+$$;
 
 -- Queries of a table: the rows whose keys have the least hashes, so the same ones again, each moved by a part of the difference of the next two; and
 -- the keys and tenants of these rows. A row is left out of its own answers.

@@ -151,7 +151,7 @@ def test_a_change_of_owner(connection, keeper, mallory, url, change):
     exact = exact.format({"l2": "<->", "cosine": "<=>"}[index.metric], QUERY)
     every = SEARCHES["search"]
     if tenant is not None:
-        every = f"SELECT id::int FROM hashindex.search('docs', {QUERY}, 40, filter => 'true')"
+        every = f"SELECT id::int FROM hashindex.search('docs', {QUERY}, 40, all_tenants => true)"
     for _ in range(2):
         found = [row[0] for row in keeper.execute(every.encode())]
         assert found == [row[0] for row in keeper.execute(exact.encode())][:40]

@@ -25,7 +25,8 @@ QUERY = Vector(VECTORS[5])
 BY_SETTING = "tenant = current_setting('app.tenant', true)::integer"
 PLAIN = "SELECT id, distance FROM hashindex.search_items_idx(%(q)s, %(k)s)"
 EVERY = (
-    "SELECT id::bigint, distance FROM hashindex.search('items_idx', %(q)s, %(k)s, filter => 'true')"
+    "SELECT id::bigint, distance FROM hashindex.search("
+    "'items_idx', %(q)s, %(k)s, filter => 'true', all_tenants => true)"
 )
 SEARCHES = (
     "SELECT id, distance FROM hashindex.search_items_idx(%(q)s, %(k)s, tenant => %(t)s)",
@@ -33,7 +34,7 @@ SEARCHES = (
     "SELECT id::bigint, distance FROM hashindex.search("
     "'items_idx', %(q)s, %(k)s, where_equals => %(w)s)",
     "SELECT id::bigint, distance FROM hashindex.search("
-    "'items_idx', %(q)s, %(k)s, filter => 'id %% 2 = 0')",
+    "'items_idx', %(q)s, %(k)s, filter => 'id %% 2 = 0', all_tenants => true)",
 )
 
 

@@ -232,13 +232,17 @@ def test_encoding_is_strict(with_indexes):
     assert {"project_with", "encode_with", "project", "encode"} <= strict
 
 
+# Landmarks and codes: those that are as near are as good.
+RANKED = (r"^\(?l\.centre ", r"code OPERATOR\(\w+\.<~>\) ")
+
+
 def test_every_order_of_answers_has_a_tie_break(with_indexes):
     """By the exact distance, that is; candidates that are as near by code are as good."""
     found = [f for f in functions(with_indexes) if re.match("(search|within)_by_", f.name)]
     assert len(found) == 2 * len(KINDS)
     for function in found:
         assert order_keys(function.source), function.signature
-        assert untied(function.source) == [], function.signature
+        assert untied(function.source, RANKED) == [], function.signature
 
 
 def test_functions_of_language_sql_read_no_table_of_a_user(with_indexes):
@@ -321,7 +325,7 @@ def test_a_template_is_refused_with_other_values_than_it_has(with_indexes):
         (
             "{each t.b}, {same t.b u.b}, {row b}, {among t.b $1}",
             "{}",
-            "t.x, t.x = u.x, x, t.x = ANY ($1)",
+            "t.x, t.x = u.x, x, t.x OPERATOR(pg_catalog.=) ANY ($1)",
         ),
         ("{a} {{it's {a}}} {c}", '{"c": "{a}"}', "1 'it''s 1' {a}"),
     ]:
