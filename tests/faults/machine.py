@@ -136,15 +136,6 @@ class Machine(Writers):
         finally:
             Model.encode = evaluate  # type: ignore[method-assign]
 
-    @rule(access=st.sampled_from(["scan", "lists"]), build=st.booleans())
-    def configure(self, access, build):
-        def act(index):
-            configured = index.configure(access=access)
-            if build:
-                configured.encode()
-
-        self._operate(act)
-
     @rule(access=st.sampled_from([None, "scan", "lists"]), which=st.integers(0, 1))
     def swap(self, access, which):
         self._operate(
@@ -211,7 +202,7 @@ class Machine(Writers):
             case "encode":
                 self._operate(lambda index: index.encode())
             case "lists":
-                self.configure("lists", True)
+                self.swap("lists", key % 2)
             case "swap":
                 self.swap(None, key % 2)
             case _:
@@ -278,7 +269,7 @@ class Machine(Writers):
             for index in indexes(self.operator):
                 there, missing = check_codes(index)
                 self.counts["rows"] += there
-                if self.encoded and (index.encoded or index.swap_state != "next"):
+                if self.encoded and index.state != "building":
                     assert missing == 0
                 check_lists(index)
         except psycopg.errors.LockNotAvailable:
@@ -288,12 +279,11 @@ class Machine(Writers):
     def _complete(self):
         for name in self.sessions:
             assert self.sessions[name].closed
-        for index in indexes(self.operator):
-            index.encode()
+        HashIndex.open(self.operator, "items_idx").encode()
         for index in indexes(self.operator):
             there, missing = check_codes(index)
             assert missing == 0
-            assert index.building is None or there == 0
+            assert index.state != "building" or there == 0
             check_lists(index)
             self.counts["rows"] += there
         check_search(HashIndex.open(self.operator, "items_idx"), VECTORS[:2])

@@ -68,10 +68,12 @@ def encode(url):
         HashIndex.open(connection, "items_idx").encode(batch_rows=BATCH)
 
 
-def configure(access):
+def change_access(access):
     def step(url):
         with connect(url) as connection:
-            HashIndex.open(connection, "items_idx").configure(access=access).encode()
+            index = HashIndex.open(connection, "items_idx")
+            if index.access != access:
+                index.swap(access=access, force=True)
 
     return step
 
@@ -190,16 +192,16 @@ SCENARIOS = {
         Scenario("create", after(), create("lsh"), create_again("lsh"), atomic=True),
         Scenario("encode", create("lsh"), encode),
         Scenario("encode-keys", after(keyed, create("lsh")), encode),
-        Scenario("lists", PLAIN, configure("lists")),
-        Scenario("landmarks-keys", after(keyed, PLAIN), configure("lists")),
-        Scenario("landmarks-to-scan", LISTED, configure("scan")),
+        Scenario("lists", PLAIN, change_access("lists")),
+        Scenario("landmarks-keys", after(keyed, PLAIN), change_access("lists")),
+        Scenario("landmarks-to-scan", LISTED, change_access("scan")),
         Scenario("rebalance", after(LISTED, disorder), rebalance, writes=False),
         Scenario("swap", PLAIN, swap("other")),
         Scenario("swap-to-landmarks", PLAIN, swap("other", "lists")),
         Scenario("rollback", after(PLAIN, swap("other")), rollback_from("other"), atomic=True),
         Scenario("prune", after(PLAIN, swap("other")), prune, atomic=True),
         Scenario("encode-repaired", create("lsh"), encode, repair),
-        Scenario("landmarks-repaired", PLAIN, configure("lists"), repair, undone=True),
+        Scenario("landmarks-repaired", PLAIN, change_access("lists"), repair, undone=True),
         Scenario("swap-given-up", PLAIN, swap("other", "lists"), give_up, undone=True),
         Scenario("drop", LISTED, drop, atomic=True),
         Scenario("install", uninstall, upgrade, writes=False, atomic=True),

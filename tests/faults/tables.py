@@ -16,7 +16,8 @@ from pg_hashindex import schema, store
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import list_indexes
+from pg_hashindex.index.catalog import read_sets
+from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
@@ -68,9 +69,22 @@ def make_items(connection):
     connection.execute("ANALYZE items")
 
 
+class Beside(HashIndex):
+    """An index with a set that is not in use, in place of the one that is."""
+
+    @property
+    def metadata(self):
+        return self._row
+
+
 def indexes(connection):
-    """Return every index, those beside others too."""
-    return list_indexes(connection)
+    """Return every index, and again with each set of lists beside the one in use."""
+    found = list_indexes(connection)
+    for index in list(found):
+        for row in read_sets(connection, index.name, "ready", "former"):
+            if row.is_lists:
+                found.append(Beside(connection, index.name, row))
+    return found
 
 
 def check_codes(index):
@@ -83,6 +97,10 @@ def check_codes(index):
         Rows with a vector that have none.
     """
     model = index.loaded_model
+    if index.metadata.state == "building":
+        # Searches read none of its codes.
+        coded = stored_codes(index).values()
+        return 0, sum(vector is not None for _, vector in coded)
     catch_up(index)
     logged = logged_keys(index)
     stored = [

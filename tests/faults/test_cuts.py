@@ -95,7 +95,7 @@ def cut(fault_server):
 
 COMMANDS = {
     "index encode": (["items_idx"], encode),
-    "index swap": (["items_idx", "--model", "other", "--force", "--queries", "5"], swap("other")),
+    "index swap": (["items_idx", "--model", "other", "--force"], swap("other")),
     "index list": ([], None),
     "schema upgrade": ([], None),
 }

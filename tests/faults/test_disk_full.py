@@ -7,7 +7,7 @@ import subprocess
 
 import psycopg
 import pytest
-from faults.scenarios import configure, create, encode, swap
+from faults.scenarios import change_access, create, encode, swap
 from faults.tables import check_all, install
 from fixtures.faults import SETTINGS, FaultServer, ballast, eventually, name_of, record
 from fixtures.servers import make_folder
@@ -56,7 +56,7 @@ def small_disk(disk_server):
 
 WORK = {
     "encode": ([create("lsh")], encode),
-    "lists": ([create("lsh"), encode], configure("lists")),
+    "lists": ([create("lsh"), encode], change_access("lists")),
     "swap": ([create("lsh"), encode], swap("other")),
 }
 

@@ -19,14 +19,11 @@ FAULTS = ("client", "server", "terminate", "backend", "cut")
 
 # In a row of the catalog of indexes, what depends on when or on how many rows.
 _INDEX_ROWS = """
-    SELECT to_jsonb(i)
-        - '{created_at,model_id,trained_rows,generation,table_oid,codes_oid}'::text[]
-        || jsonb_build_object(
-            'bound', hashindex._is_bound(i), 'model', m.name,
-            'code_table', regexp_replace(i.code_table, '_[0-9]+$', '_N'),
-            'landmark_table', regexp_replace(i.landmark_table, '_[0-9]+$', '_N')
-        )
-    FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id ORDER BY i.name
+    SELECT to_jsonb(i) - 'created_at' || to_jsonb(s)
+        - '{id,created_at,model_id,trained_rows,generation,table_oid,codes_oid}'::text[]
+        || jsonb_build_object('bound', hashindex._is_bound(i, s), 'model', m.name)
+    FROM hashindex.index i JOIN hashindex.index_set s ON s.index_name = i.name
+    JOIN hashindex.model m ON m.id = s.model_id ORDER BY i.name, s.state
 """
 
 

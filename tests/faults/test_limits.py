@@ -10,7 +10,7 @@ from faults.scenarios import (
     LISTED,
     PLAIN,
     after,
-    configure,
+    change_access,
     create,
     disorder,
     encode,
@@ -30,7 +30,7 @@ from pg_hashindex.index import encoding
 
 WORK = {
     "encode": (create("lsh"), encode),
-    "lists": (PLAIN, configure("lists")),
+    "lists": (PLAIN, change_access("lists")),
     "swap": (PLAIN, swap("other")),
     "swap-to-landmarks": (PLAIN, swap("other", "lists")),
     "rebalance": (after(LISTED, disorder), rebalance),
@@ -182,8 +182,8 @@ def test_writers_fail_by_serialization_alone(fault_server, installed, database):
         swap("other"),
         rollback_from("other"),
         swap_back_and_prune("other"),
-        configure("lists"),
-        configure("scan"),
+        change_access("lists"),
+        change_access("scan"),
     ]
     for step in steps:
         step(url)

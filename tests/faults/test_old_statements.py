@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import psycopg
 import pytest
-from faults.scenarios import PLAIN, after, configure, prune, swap
+from faults.scenarios import PLAIN, after, change_access, prune, swap
 from faults.tables import OTHERS, VECTORS
 from fixtures.faults import eventually, record
 from pgvector import Vector
@@ -36,7 +36,7 @@ def url(fault_server, installed):
 @pytest.mark.parametrize(
     ("step", "switch"),
     [
-        (configure("lists"), (building.ListBuild, "_finish")),
+        (change_access("lists"), (building.ListBuild, "_finish")),
         (swap("other"), (swapping, "_exchange")),
         (swap("other", "lists"), (swapping, "_exchange")),
     ],

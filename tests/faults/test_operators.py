@@ -11,7 +11,7 @@ from faults.scenarios import (
     PLAIN,
     Step,
     after,
-    configure,
+    change_access,
     create,
     disorder,
     encode,
@@ -87,12 +87,12 @@ PAIRS = {
         create("lsh", access="lists"), encode, method("drop"), GONE, gone=True
     ),
     "drop and encode": Pair(create("lsh"), method("drop"), encode, GONE, gone=True),
-    "encode and configure": Pair(
-        create("lsh", access="lists"), encode, configure("scan"),
+    "encode and change of access": Pair(
+        create("lsh", access="lists"), encode, change_access("scan"),
         (InUseError, DatabaseStateError), finish=encode,
     ),
-    "two configures": Pair(
-        PLAIN, configure("scan"), configure("lists"), (InUseError, DatabaseStateError),
+    "two changes of access": Pair(
+        PLAIN, change_access("scan"), change_access("lists"), (InUseError, DatabaseStateError),
         finish=encode,
     ),
     "two rebalances": Pair(
