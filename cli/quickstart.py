@@ -172,7 +172,7 @@ def quickstart(
 
 
 def _access_of(index: HashIndex) -> str:
-    return "lists" if index.set is None else str(index.access)
+    return "lists" if index.is_lists else str(index.access)
 
 
 def _choose(

@@ -65,7 +65,7 @@ _COUNTED: LiteralString = """
 """
 
 _NAMES: LiteralString = """
-    WHERE i.swap_of IS NULL AND i.column_name = $2::text
+    WHERE i.column_name = $2::text
       AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid
         = to_regclass($1::text)::oid
     ORDER BY i.name
@@ -192,13 +192,12 @@ def names_of(connection: Connection, table: str, column: str) -> list[IndexRow]:
 def as_name(row: IndexRow) -> NameFacts:
     """Return the facts of an index of pg_hashindex, without a measure."""
     size = row.relation_bytes()
-    if row.set is None:
+    if row.is_lists:
         with suppress(HashIndexError):
             summary = row.summary()
             size = summary.code_bytes + summary.access_bytes
     model = row.model_name if row.model_id else None
-    said = row.set or f"codes of {model} in lists"
-    return NameFacts(row.name, said, row.access, model, row.relation, size)
+    return NameFacts(row.name, row.set, row.access, model, row.relation, size)
 
 
 def read_code_faults(connection: Connection, oid: int) -> tuple[tuple[str, str], ...]:

@@ -48,8 +48,9 @@ _FIRST_ROWS: LiteralString = """
 
 # No row for readers who may not read the model.
 _MODEL_FACTS: LiteralString = """
-    SELECT m.method, hashindex._usual_access(i, ROW(m.*)::hashindex.model)
-    FROM hashindex.index i JOIN hashindex.readable_model m ON m.id = i.model_id WHERE i.name = $1
+    SELECT m.method, CASE WHEN m.training ? 'supervision' THEN 'scan' ELSE 'lists' END
+    FROM hashindex.index_set s JOIN hashindex.readable_model m ON m.id = s.model_id
+    WHERE s.index_name = $1 AND s.state = 'used'
 """
 
 # Measures a search with some effort and candidates, once.
