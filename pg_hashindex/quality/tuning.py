@@ -307,7 +307,8 @@ def _climb(
     """Double candidates and effort until they reach the recall, or return why they do not."""
     cause = None
     while not top.reaches(recall) and cause is None:
-        candidates = next((count for count in _COUNTS if count >= 2 * top.candidates), None)
+        # From a count between two of them to the next, which a later run tries too.
+        candidates = next((count for count in _COUNTS if count >= 1.25 * top.candidates), None)
         effort = 2 * (top.effort or 0) if row.access == "lists" else 0
         effort = effort if effort <= _MOST_PROBES else 0
         tried = [] if candidates is None else [at(top.effort, candidates)]
