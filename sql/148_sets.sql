@@ -222,7 +222,8 @@ RETURN jsonb_build_object(
 );
 
 -- Puts settings on for this transaction, on the nodes of Citus too: it sends them SET LOCAL, and no set_config, from a function that a
--- statement within another calls: this one is called by PERFORM, and not in an expression. Nodes get them with the BEGIN of the transaction, or at once where that has begun.
+-- statement within another calls: this one is called by PERFORM, and not in an expression. Nodes get them with the BEGIN of the transaction, or
+-- at once where that has begun.
 CREATE OR REPLACE FUNCTION hashindex._put_on_nodes(settings jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
