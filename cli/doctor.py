@@ -22,7 +22,6 @@ from ._shared import (
     progress,
     queries_from_option,
     queries_option,
-    refuse_columns,
     seed_option,
 )
 
@@ -99,9 +98,7 @@ def doctor(
     IVFFlat indexes of the column, with several settings, with exact search. That does not
     protect you: the owner of a table can run code as you, so a table of another role is refused.
     """
-    from pg_hashindex.db.table_source import find_relation
     from pg_hashindex.quality.doctor import diagnose
-    from pg_hashindex.quality.doctor_catalog import only_column
 
     if table is None:
         if options["filters"] or queries_from or fail_under is not None or html_file is not None:
@@ -116,13 +113,10 @@ def doctor(
 
         check_page(html_file)
     with connected(database_url) as connection, progress("looking at the table"):
-        tenant = [options["tenant"]] if options["tenant"] else []
-        find_relation(connection, table)
-        refuse_columns(connection, table, tenant, "--tenant")
         found = diagnose(
             connection,
             table,
-            column or only_column(connection, table),
+            column,
             sample=queries,
             queries=queries_from,
             goal=0.95 if fail_under is None else fail_under,

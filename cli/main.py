@@ -6,7 +6,7 @@ from ._shared import LateGroup
 
 # Everyday commands first.
 _COMMANDS = {
-    "doctor": "Say whether pgvector's indexes serve a table, and what to do where they do not.",
+    "doctor": "Say which set of vectors or codes a table needs, if any, and make no change.",
     "quickstart": "Make a table searchable by a name: install the schema, train, index, measure.",
     "search": "Search index NAME for rows near a vector or a row, or within a radius of bits.",
     "evaluate": "Compare index NAME with exact search on rows of its own table.",

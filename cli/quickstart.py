@@ -24,7 +24,7 @@ from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality import quickstart as steps
 from pg_hashindex.quality.code_fits import try_code
 from pg_hashindex.quality.doctor import diagnose
-from pg_hashindex.quality.doctor_catalog import only_column, usual_metric
+from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
 from pg_hashindex.training.sampling import sample_rows, sample_table
 
@@ -106,7 +106,7 @@ def quickstart(
     with connected(database_url) as connection:
         steps.refuse_read_only(connection)
         found = diagnose(
-            connection, table, column or only_column(connection, table), sample=_DOCTORED,
+            connection, table, column, sample=_DOCTORED,
             metric=metric, goal=recall, tenant=tenant, writes=writes, memory=memory, codes=False,
             measure=not is_sharded(connection, table),
         )  # fmt: skip
@@ -114,7 +114,6 @@ def quickstart(
         name = name or steps.default_name(found)
         named = {"key_columns": key_columns, "metric": metric, "tenant": tenant}
         options = checked_options(name, named)
-        refuse_columns(connection, found.table.name, [tenant] if tenant else [], "--tenant")
         refuse_columns(connection, found.table.name, key_columns or [], "--id")
         index = steps.find_index(connection, found, name)
         if index is not None and access is not None and access != _access_of(index):

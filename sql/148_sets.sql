@@ -218,9 +218,27 @@ RETURN jsonb_build_object(
     'ivfflat.max_probes', 32768, 'enable_seqscan', 'off', 'enable_sort', 'off'
 );
 
--- Puts settings on for this transaction, and returns what they were, to be put on again after the statement that they are for. On the nodes of
--- Citus too: it sends them SET LOCAL, and no set_config, from a function that a statement within another calls. Nodes get them with the BEGIN of
--- the transaction, or at once where that has begun. Before pgvector is loaded, its settings are as they usually are.
+-- Puts settings on for this transaction, on the nodes of Citus too: it sends them SET LOCAL, and no set_config, from a function that a
+-- statement within another calls: this one is called by PERFORM, and not in an expression. Nodes get them with the BEGIN of the transaction, or
+-- at once where that has begun.
+CREATE OR REPLACE FUNCTION hashindex._put_on_nodes(settings jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    sent text := current_setting('citus.propagate_set_commands');
+    done text := set_config('citus.propagate_set_commands', 'local', true);
+    setting text;
+BEGIN
+    FOR setting IN SELECT format('SET LOCAL %s = %L', s.name, s.value) FROM jsonb_each_text(settings) s(name, value) LOOP
+        EXECUTE setting;
+    END LOOP;
+    done := set_config('citus.propagate_set_commands', sent, true);
+END
+$$;
+
+-- Puts settings on for this transaction, and returns what they were, to be put on again after the statement that they are for. Before pgvector is
+-- loaded, its settings are as they usually are.
 CREATE OR REPLACE FUNCTION hashindex._put_settings(settings jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -229,19 +247,12 @@ DECLARE
     usual jsonb := '{"hnsw.ef_search": 40, "ivfflat.probes": 1, "hnsw.iterative_scan": "off", "ivfflat.iterative_scan": "off", "hnsw.max_scan_tuples": 20000,
         "hnsw.scan_mem_multiplier": 1, "ivfflat.max_probes": 32768}';
     before jsonb := jsonb_object_agg(s.name, coalesce(current_setting(s.name, true), usual ->> s.name)) FROM jsonb_object_keys(settings) s(name);
-    sent text := current_setting('citus.propagate_set_commands', true);
-    setting record;
-    done text;
 BEGIN
-    IF sent IS NULL THEN
+    IF current_setting('citus.propagate_set_commands', true) IS NULL THEN
         PERFORM set_config(s.name, s.value, true) FROM jsonb_each_text(settings) s(name, value);
-        RETURN before;
+    ELSE
+        PERFORM hashindex._put_on_nodes(settings);
     END IF;
-    done := set_config('citus.propagate_set_commands', 'local', true);
-    FOR setting IN SELECT * FROM jsonb_each_text(settings) s(name, value) LOOP
-        EXECUTE format('SET LOCAL %s = %L', setting.name, setting.value);
-    END LOOP;
-    done := set_config('citus.propagate_set_commands', sent, true);
     RETURN before;
 END
 $$;

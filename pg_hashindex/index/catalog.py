@@ -347,7 +347,10 @@ class IndexRow:
 
     def passed(self) -> Self:
         """Return the row, once its table has passed the gate; whatever reads it passes again."""
-        with translated_errors(self), reading(self.connection, self.names["table"]):
+        idle = self.connection.info.transaction_status == TransactionStatus.IDLE
+        # It leaves no transaction open that it began.
+        own = self.connection.transaction() if idle else nullcontext()
+        with translated_errors(self), own, reading(self.connection, self.names["table"]):
             return self
 
     def change(

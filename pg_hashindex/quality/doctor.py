@@ -42,6 +42,7 @@ from .doctor_catalog import (
     check_table,
     locked,
     names_of,
+    only_column,
     read_code_faults,
     read_facts,
     read_indexes,
@@ -90,7 +91,7 @@ class _LateError(Exception):
 def diagnose(
     connection: Connection,
     table: str,
-    column: str,
+    column: str | None,
     *,
     k: int = 10,
     sample: int = 100,
@@ -119,8 +120,9 @@ def diagnose(
     connection
         Not inside a transaction.
     table, column
-        As SQL writes the table; a column of type ``vector`` or ``halfvec`` by its bare name. A
-        partitioned table is looked at as a whole; a foreign table is refused.
+        As SQL writes the table; a column of type ``vector`` or ``halfvec`` by its bare name, or
+        None for the only one. A partitioned table is looked at as a whole; a foreign table is
+        refused.
     k
         Answers compared.
     sample
@@ -177,11 +179,13 @@ def diagnose(
                 connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 if role is not None:
                     connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
-                # The first statement: it waits for whoever has locked the table.
+                # The first statements: they wait for whoever has locked the table.
+                column = only_column(connection, table) if column is None else column
                 found = _Doctor(
                     connection,
                     table,
                     column,
+                    tenant,
                     k,
                     filters,
                     metric,
@@ -191,7 +195,7 @@ def diagnose(
                 )
                 asked = found.queries(queries, sample, random_state)
                 diagnosis = replace(found.look(asked, measure), writes=writes, memory_given=memory)
-                diagnosis = found.with_tenants(diagnosis, tenant)
+                diagnosis = found.with_tenants(diagnosis)
         except _LateError:
             raise DatabaseStateError(
                 f"the table could not be read within {timeout:g} s; give a longer --timeout"
@@ -273,6 +277,7 @@ class _Doctor:
         connection: Connection,
         table: str,
         column: str,
+        tenant: str | None,
         k: int,
         filters: Sequence[str],
         metric: str | None,
@@ -280,13 +285,13 @@ class _Doctor:
         measure: bool,
         tries_codes: bool,
     ) -> None:
-        self._connection, self._k = connection, k
+        self._connection, self._tenant, self._k = connection, tenant, k
         self._tries_codes = tries_codes
         self._deadline = deadline
         self._notes: list[str] = []
         self._complete = True
         with self._by(deadline):
-            self._oid = check_table(connection, table, column, measured=measure)
+            self._oid = check_table(connection, table, column, tenant=tenant, measured=measure)
             self._source = TableSource.find(connection, table, column)
             self._column = VectorColumn(
                 one_row(connection, EXTENSION)[0],
@@ -460,9 +465,9 @@ class _Doctor:
             complete=self._complete,
         )
 
-    def with_tenants(self, found: Diagnosis, asked: str | None) -> Diagnosis:
+    def with_tenants(self, found: Diagnosis) -> Diagnosis:
         """Add tenants, and the statements of applications."""
-        told = read_tenants(self._connection, self._oid, asked)
+        told = read_tenants(self._connection, self._oid, self._tenant)
         statements = read_statements(self._connection, self._facts.name, [])
         sure = next((one for one in told if one.source != "the key"), None)
         guessed = next((one for one in told if one.source == "the key"), None)

@@ -263,7 +263,14 @@ def only_column(connection: Connection, table: str) -> str:
     return str(vectors[0])
 
 
-def check_table(connection: Connection, table: str, column: str, *, measured: bool = True) -> int:
+def check_table(
+    connection: Connection,
+    table: str,
+    column: str,
+    *,
+    tenant: str | None = None,
+    measured: bool = True,
+) -> int:
     """Refuse a table whose vectors cannot be looked at, or measured; return its oid."""
     relation, kind, _ = find_relation(connection, table)
     if kind == "f":
@@ -285,6 +292,8 @@ def check_table(connection: Connection, table: str, column: str, *, measured: bo
             f"table {table} has no column {column!r}; "
             + (f"its columns of vectors: {there}" if there else "it has no column of vectors")
         )
+    if tenant is not None and tenant not in columns:
+        raise InvalidInputError(f"{table} has no column {tenant!r}: check --tenant")
     if not may_read:
         raise MissingRightsError(
             f"role {role} may not read the rows of {table}; its owner grants that "

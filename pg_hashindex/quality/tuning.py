@@ -129,9 +129,10 @@ def tune(
     The measured recall has to reach it, and the lower bound of its interval to be at most .01 less
     (`Measured.reaches`). Of settings that do, the cheapest in time is the best, and of equal times
     that with the fewest candidates and the least effort.
-    Tries ``candidates`` first, and those of the index. If these are not enough, it doubles them or
-    the effort, whatever finds more, or both if neither does, until the recall is reached or nothing
-    helps. Then it tries less and more effort, each with the fewest candidates that are enough.
+    Tries ``candidates`` first, and those of the index. If these are not enough, it takes the next
+    of its counts or doubles the effort, whatever finds more, or both if neither does, until the
+    recall is reached or nothing helps. Then it tries less and more effort, each with the fewest
+    candidates that are enough.
     Works in a read-only session.
 
     Parameters
@@ -305,10 +306,11 @@ def describe(point: Measured) -> str:
 def _climb(
     at: _At, top: Measured, recall: float, row: IndexRow, exact_ms: float
 ) -> tuple[Measured, str | None]:
-    """Double candidates and effort until they reach the recall, or return why they do not."""
+    """Take more candidates or effort until the recall is reached, or return why it is not."""
     cause = None
     while not top.reaches(recall) and cause is None:
-        candidates = next((count for count in _COUNTS if count >= 2 * top.candidates), None)
+        # A count between two of them leads to the next, which a later run tries too.
+        candidates = next((count for count in _COUNTS if count >= 1.25 * top.candidates), None)
         effort = 2 * (top.effort or 0) if row.access == "lists" else 0
         effort = effort if effort <= _MOST_PROBES else 0
         tried = [] if candidates is None else [at(top.effort, candidates)]

@@ -49,11 +49,12 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
        max(greatest(s.last_analyze, s.last_autoanalyze)) AS last_analyze,
        coalesce(
            -- Without the rows that are there, which may have been loaded at once, and updates that reach no index.
-           (greatest(0, sum(s.n_tup_ins) - sum(greatest(l.reltuples, 0))) + sum(s.n_tup_upd - s.n_tup_hot_upd + s.n_tup_del))
-           / greatest(3600, pg_catalog.date_part('epoch', now() - (
+           (greatest(0::float8, sum(s.n_tup_ins)::float8 - sum(greatest(l.reltuples, 0::real))::float8)
+               + sum(s.n_tup_upd - s.n_tup_hot_upd + s.n_tup_del)::float8)
+           / greatest(3600::float8, pg_catalog.date_part('epoch', now() - (
                SELECT coalesce(d.stats_reset, pg_postmaster_start_time()) FROM pg_catalog.pg_stat_database d
                WHERE d.datname = current_database()
-           ))), 0
+           ))), 0::float8
        )::float8 AS writes,
        greatest(1, count(*) FILTER (WHERE r.relkind = 'p'))::integer AS parts, r.relrowsecurity AS policies,
        (SELECT k.names FROM key k WHERE k.is_primary) AS primary_key,
@@ -83,12 +84,14 @@ WITH told (source, name) AS (
     WHERE x.indrelid = $1::oid AND x.indisprimary AND x.indnkeyatts > 1
 )
 SELECT t.name AS "column", t.source,
-       round(CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples ELSE s.n_distinct END)::bigint AS tenants,
-       round(c.reltuples * coalesce(s.most_common_freqs[1], 1 / nullif(
-           CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples ELSE s.n_distinct END, 0)))::bigint AS largest
+       pg_catalog.round(k.tenants)::bigint AS tenants,
+       pg_catalog.round(c.reltuples::float8 * coalesce(s.most_common_freqs[1]::float8, 1::float8 / nullif(k.tenants, 0::float8)))::bigint AS largest
 FROM told t JOIN pg_catalog.pg_class c ON c.oid = $1::oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = t.name
     AND s.inherited = (c.relkind = 'p')
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN s.n_distinct::float8 < 0::float8 THEN -s.n_distinct::float8 * c.reltuples::float8 ELSE s.n_distinct::float8 END AS tenants
+) k
 
 -- name: statements
 -- The view of pg_stat_statements, as SQL writes it, if the extension is there.

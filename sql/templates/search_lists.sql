@@ -1,6 +1,6 @@
 -- Nearest rows by codes in lists: the landmarks nearest to the query, the codes in their lists by code, and the rows of the nearest codes by exact
--- distance. Codes in no list are always ranked: all, where there are no landmarks, as within a small tenant. Where lists hold too few codes, more
--- are read, and finally all. Never short in silence: rows may lack a code, and codes their row, so where fewer than k rows are left, all are compared.
+-- distance. Codes in no list are always ranked, as within a small tenant; and all where the index has no landmarks, whatever list they had. Where
+-- lists hold too few codes, more are read, and finally all. Never short in silence: rows may lack a code, and codes their row, so where fewer than k rows are left, all are compared.
 -- by_code: the candidates themselves, in the order of their codes, with the distance there.
 CREATE OR REPLACE FUNCTION {search}(
     query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, effort integer DEFAULT NULL, filter text DEFAULT NULL,
@@ -129,13 +129,13 @@ BEGIN
 {if tenant}
         IF $7 IS NOT NULL THEN
             hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-                SELECT {each c.id} FROM {code_table} c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) AND c.tenant = $7
+                SELECT {each c.id} FROM {code_table} c WHERE {if lists}(c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL){else lists}true{end lists} AND c.tenant = $7
                 ORDER BY {distance} LIMIT hashindex_n
             ) c);
         ELSE
 {end tenant}
         hashindex_ids := ARRAY(SELECT {row c.id} FROM (
-            SELECT {each c.id} FROM {code_table} c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
+            SELECT {each c.id} FROM {code_table} c WHERE {if lists}c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL{else lists}true{end lists} ORDER BY {distance} LIMIT hashindex_n
         ) c);
 {if tenant}
         END IF;

@@ -377,7 +377,7 @@ def test_upgrade_brings_the_functions_of_indexes_back(url):
         ("CREATE SCHEMA hashindex; CREATE VIEW hashindex.index AS SELECT 1", DuplicateNameError),
         (
             "CREATE SCHEMA hashindex; CREATE FUNCTION hashindex.recall"
-            "(text, integer, integer, integer) RETURNS text LANGUAGE sql AS 'SELECT NULL'",
+            "(text, integer, integer, integer, text) RETURNS text LANGUAGE sql AS 'SELECT NULL'",
             Exception,
         ),
     ],

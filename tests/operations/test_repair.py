@@ -440,7 +440,7 @@ def test_tenants_that_the_table_computes_again(connection, items, model, change)
     found = findings(index, full=True)["tenant_column"]
     assert (found.status, found.advice) == ("broken", "pg-hashindex index repair items_idx --full")
     operations.repair(index, full=True)
-    assert len(reopened(index).search(QUERY, 10, filter="category = 'new1'")) == 10
+    assert len(reopened(index).search(QUERY, 10, tenant="new1")) == 10
     assert_quiet(index)
 
 

@@ -257,9 +257,10 @@ def test_columns_that_take_another_type(
     index = HashIndex.open(connection, "i")
     assert_fresh(index)
     assert (index.access, index.encoded) == (access, True)
-    nearest = index.search([8, 7, 6, 5, 4, 3, 2, 1], 1, filter="true")[0]
+    of_all = {"filter": "true", "all_tenants": "tenant" in options}
+    nearest = index.search([8, 7, 6, 5, 4, 3, 2, 1], 1, **of_all)[0]
     assert nearest.distance == 0
-    assert index.search_like(nearest.id, 3, filter="true")
+    assert index.search_like(nearest.id, 3, **of_all)
     assert operations.repair(index, full=True).done == ()
 
 

@@ -71,7 +71,10 @@ def managed(start_server):
     superuser = start_server("pg15")
     with psycopg.connect(superuser.uri("template1"), autocommit=True) as connection:
         # As a cloud's own role does it, once; new databases have it then.
-        connection.execute("CREATE EXTENSION vector; ALTER ROLE app_owner CREATEDB")
+        connection.execute(
+            "CREATE EXTENSION vector; ALTER ROLE app_owner CREATEDB; "
+            "CREATE ROLE authenticated NOLOGIN; GRANT authenticated TO app_owner"
+        )
     return superuser.as_role("app_owner")
 
 

@@ -208,7 +208,7 @@ def test_work_on_lists_is_refused_for_sets(connection, docs):  # noqa: F811
         with pytest.raises(InvalidInputError, match="is kept by pgvector"):
             call()
     for statement in (
-        "code_of('docs', '1')", "tenants('docs')", "grant_reader('docs', 'postgres')",
+        "code_of('docs', '1')", "grant_reader('docs', 'postgres')",
         "near_duplicates('docs', 0.1, 3)",
     ):  # fmt: skip
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="kept by pgvector"):

@@ -107,10 +107,12 @@ def test_within_a_tenant_and_under_policies(connection, url, docs, codes, as_rol
     with pytest.raises(psycopg.Error, match="has tenants, and the search names none"):
         connection.execute(candidates.format("").encode(), query)
     found = connection.execute(
-        candidates.format(", filter => 'account = 7'").encode(), query
+        candidates.format(", all_tenants => true, filter => 'account = 7'").encode(), query
     ).fetchall()
     assert {n for (n,) in found} == set(np.flatnonzero(own) + 1)
-    assert set(reader.execute(candidates.format("").encode(), query).fetchall()) == set(found)
+    assert set(
+        reader.execute(candidates.format(", all_tenants => true").encode(), query).fetchall()
+    ) == set(found)
 
 
 @pytest.mark.parametrize(
