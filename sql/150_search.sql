@@ -67,6 +67,9 @@ CREATE OR REPLACE FUNCTION hashindex._estimate(
 )
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
+-- The search that asks has switched these off, which before PostgreSQL 18 is a part of the cost.
+SET enable_seqscan = on
+SET enable_indexscan = on
 AS $$
 DECLARE
     explain text := 'EXPLAIN (FORMAT JSON) ' || statement;
