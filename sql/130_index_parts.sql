@@ -71,8 +71,13 @@ $$;
 
 -- Name of a table of a set of lists, in schema hashindex: codes, landmarks, log, staged or ranges.
 CREATE OR REPLACE FUNCTION hashindex._part_of(s hashindex.index_set, part text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN format('set_%s_%s', s.id, part);
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format('set_%s_%s', s.id, part);
+END
+$$;
 
 -- A table of a set of lists; NULL if it is not there.
 CREATE OR REPLACE FUNCTION hashindex._table_of(s hashindex.index_set, part text) RETURNS regclass

@@ -363,12 +363,14 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     built record := hashindex._lists_of(set_id);
+    parts jsonb;
     ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
     assigned bigint := 0;
 BEGIN
     PERFORM hashindex._require_read(built.i);
     IF (built.s).trained_rows IS NOT NULL THEN
         PERFORM set_config('hnsw.ef_search', '40', true);
+        parts := hashindex._parts(built.i, built.s);
         EXECUTE hashindex._fill(
             -- A writer assigns the landmark of a code that he has locked; waiting for him could be a deadlock.
             'UPDATE {code_table} c SET landmark = {row_landmark}{if tenant}, tenant = r.tenant{end tenant} FROM ('
@@ -376,7 +378,7 @@ BEGIN
             'SELECT {each b.key as id}{if tenant}, b.{tenant} AS tenant{end tenant}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
             'SELECT {each c.id} FROM {code_table} c WHERE {is_unlisted} FOR NO KEY UPDATE SKIP LOCKED'
             ') c ON {same b.key c.id} WHERE b.{column} IS NOT NULL) raw OFFSET 0) r WHERE ({each r.id}) = ({each c.id})',
-            hashindex._parts(built.i, built.s)
+            parts
         );
         GET DIAGNOSTICS assigned = ROW_COUNT;
         PERFORM set_config('hnsw.ef_search', ef_search, true);

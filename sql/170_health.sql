@@ -259,7 +259,8 @@ BEGIN
         RETURN;
     END IF;
     log := hashindex._table_of(s, 'log');
-    IF has_table_privilege(log, 'SELECT') THEN
+    -- A standby has no rows of an unlogged table.
+    IF has_table_privilege(log, 'SELECT') AND NOT (pg_is_in_recovery() AND EXISTS (SELECT FROM pg_class c WHERE c.oid = log AND c.relpersistence = 'u')) THEN
         EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
     END IF;
     RETURN QUERY

@@ -49,6 +49,7 @@ _SHOWN: LiteralString = """
 """
 
 _CURRENT = query("catalog.current")
+_USUAL = query("catalog.usual")
 
 _WAITING: LiteralString = """
     SELECT count(*) FROM {table} b {part}
@@ -381,14 +382,8 @@ class IndexRow:
         """
         if not self.is_lists:
             return True
-        usual = (
-            "SELECT s.candidates = hashindex._usual_candidates(i, m) "
-            "AND coalesce(s.effort, 80) = 80 FROM hashindex.index_set s "
-            "JOIN hashindex.index i ON i.name = s.index_name "
-            "JOIN hashindex.model m ON m.id = s.model_id WHERE s.id = $1"
-        )
         with translated_errors(self):
-            return bool(one_row(self.connection, usual, [self.set_id])[0])
+            return bool(one_row(self.connection, _USUAL, [self.set_id])[0])
 
     def waiting(self, *, share: float = 1.0) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches.

@@ -1,3 +1,9 @@
+-- name: mark_written
+-- Marks a range of pages as written, unless the set is not being built, or by another attempt.
+-- $1: the range; $2: the set; $3: the number of the attempt.
+UPDATE {ranges} SET written = true WHERE number = $1 AND NOT written
+  AND EXISTS (SELECT FROM hashindex.index_set s WHERE s.id = $2 AND s.state = 'building' AND s.generation = $3)
+
 -- name: heap
 -- The oid of the table, and its file.
 SELECT c.oid::bigint, pg_relation_filenode(c.oid)::bigint FROM pg_catalog.pg_class c

@@ -179,7 +179,7 @@ def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
 
 def test_10_rights_on_one_column_give_no_codes(keeper, connection, mallory):
     connection.execute("GRANT INSERT ON items TO mallory; GRANT SELECT (id) ON items TO mallory")
-    index = create_index(keeper)
+    index = indexed(keeper)
     with_access(index, "lists")
     held = connection.execute(
         "SELECT c.relname FROM pg_class c, aclexplode(c.relacl) acl "
@@ -359,7 +359,7 @@ def test_7_pgvector_in_a_schema_of_its_own(server, make_database, as_role, acces
                         f"SELECT * FROM {call}".encode(), {"n": index.name, "q": Vector(rows[3])}
                     ).fetchall()
                 operations.repair(index, full=True)
-                index.swap(model="lsh", force=True)
+                index.swap(access="lists" if access == "scan" else "scan", force=True)
                 index.rollback()
                 owner.execute("UPDATE shop.items SET embedding = embedding WHERE id < 9")
             assert ran == []

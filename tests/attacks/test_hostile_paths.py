@@ -351,8 +351,7 @@ def test_every_function_names_what_it_means(connection, home, vectors):
         f"CREATE TABLE public.halves (id int PRIMARY KEY, embedding {home}.halfvec(8))".encode()
     )
     for access in ("scan", "lists"):
-        index = create_index(connection, access, table="public.items")
-        with_access(index, access)
+        create_index(connection, access, table="public.items", access=access).encode()
     for name, model in (("halves", "lsh"), ("halves4", "lsh3")):
         create_index(connection, name, table="public.halves", model=model)
     functions = connection.execute(

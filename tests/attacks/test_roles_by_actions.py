@@ -68,7 +68,7 @@ ACTIONS = {
         "replace a function": "CREATE OR REPLACE FUNCTION hashindex._shell_word(word "
         "text) RETURNS text LANGUAGE sql AS 'SELECT word'",
         "configure": "SELECT hashindex.configure_index('items_idx', candidates => 5)",
-        "swap": "SELECT * FROM hashindex.swap_index('items_idx', 'lsh')",
+        "swap": "SELECT * FROM hashindex.swap_index('items_idx', 'none')",
         "declare a model": "SELECT hashindex._declare_swap('items_idx', 'lsh')",
         "create": "SELECT hashindex.create_index('second', 'items', 'embedding', 'lsh', 'scan')",
         "drop": "SELECT hashindex.drop_index('items_idx')",

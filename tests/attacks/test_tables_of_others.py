@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from fixtures.attackers import telling
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index, indexed, with_access
+from fixtures.indexes import indexed, with_access
 
 from pg_hashindex import operations
 from pg_hashindex.errors import HashIndexError
@@ -29,13 +29,13 @@ def test_no_work_writes_a_row(keeper, connection, mallory):
         index.encode()
         operations.repair(index, full=True)
         operations.check(index, full=True)
-        index.swap(model="lsh", access="lists", force=True)
+        index.swap(access="lists", force=True)
     assert ran == []
 
 
 def test_pairs_are_not_written_into_a_table_of_another_role(keeper, connection, as_role, mallory):
     """Whatever its comment says."""
-    index = create_index(keeper)
+    index = indexed(keeper)
     with_access(index, "lists")
     index = HashIndex.open(keeper, "items_idx")
     operations.near_duplicates(index, "public.pairs", max_distance=0.1, radius=2)

@@ -252,7 +252,7 @@ def older(
     monkeypatch
 ):  # fmt: skip
     """A database with an earlier version of the extension, and an index in it."""
-    monkeypatch.setattr(extension, "_RELEASES", {OLDER: "0001c"})
+    monkeypatch.setattr(extension, "_RELEASES", {OLDER: "0001d"})
     made = extension.files()
     scripts = {
         f"pg_hashindex--{OLDER}.sql": made["pg_hashindex--0.1.0.sql"],

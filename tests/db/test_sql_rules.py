@@ -109,7 +109,7 @@ def test_every_table_type_and_the_schema_say_what_they_are(with_indexes):
     columns = with_indexes.execute(
         "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
         "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 "
-        "AND c.relname <> 'alembic_version' AND c.relname !~ '^by_' AND NOT a.attisdropped "
+        "AND c.relname <> 'alembic_version' AND c.relname !~ '^set_[0-9]' AND NOT a.attisdropped "
         "AND col_description(c.oid, a.attnum) IS NULL"
     ).fetchall()
     assert columns == []
@@ -210,7 +210,7 @@ def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes):
     found = functions(with_indexes)
     assert {f.name for f in found if f.name in FOLDED} == FOLDED
     callers = [f for f in found if any(f"{name}(" in f.source for name in FOLDED)]
-    assert {"search_by_scan", "refresh_by_scan"} <= {f.name for f in callers}
+    assert {"search_by_scan"} <= {f.name for f in callers}
     # Functions that write their calls into other functions are STABLE too.
     assert [
         f.signature for f in callers if f.name not in FOLDED | TEXTS and f.volatility not in "sv"
@@ -277,7 +277,7 @@ def test_no_table_holds_oids(with_indexes):
         """,
         [],
     ).fetchall()
-    assert held == [("index", "table_oid", "oid"), ("index", "codes_oid", "oid")]
+    assert held == [("index_set", "table_oid", "oid"), ("index_set", "codes_oid", "oid")]
 
 
 def declarations():
@@ -311,7 +311,8 @@ def test_every_placeholder_is_used(with_indexes):
     # Lists: {each c.id as key}, {same b.key c.id}.
     lists = " ".join(re.findall(r"\{(?:each|same|set|row|among) ([^{}]+)\}", text))
     rows = with_indexes.execute(
-        "SELECT DISTINCT jsonb_object_keys(hashindex._parts(i)) FROM hashindex.index i"
+        "SELECT DISTINCT jsonb_object_keys(hashindex._parts(l.i, l.s)) "
+        "FROM hashindex.index_set s, hashindex._lists_of(s.id) l"
     ).fetchall()
     assert {name for (name,) in rows} <= {one for pair in used for one in pair} | set(
         re.findall(r"\w+", lists)

@@ -99,13 +99,7 @@ _LEFT: LiteralString = """
     SELECT r.number, r.first_page, r.end_page FROM {ranges} r WHERE NOT r.written ORDER BY r.number
 """
 
-_MARK_WRITTEN: LiteralString = """
-    UPDATE {ranges} SET written = true WHERE number = $1 AND NOT written
-      AND EXISTS (
-          SELECT FROM hashindex.index_set s
-          WHERE s.id = $2 AND s.state = 'building' AND s.generation = $3
-      )
-"""
+_MARK_WRITTEN = query("landmarks.mark_written")
 
 _IS_WRITTEN: LiteralString = "SELECT r.written FROM {ranges} r WHERE r.number = $1"
 
