@@ -135,7 +135,6 @@ ACTIONS = [
     ["index", "encode", "items_idx"],
     ["index", "check", "items_idx"],
     ["index", "repair", "items_idx"],
-    ["index", "configure", "items_idx", "--access", "lists", *AT_ONCE],
     ["index", "swap", "items_idx", "--model", "lsh"],
     ["index", "drop", "items_idx", "--yes", *AT_ONCE],
     ["search", "items_idx", "--like", "1"],

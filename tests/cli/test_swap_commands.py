@@ -10,7 +10,6 @@ from pg_hashindex.cli import main
 from pg_hashindex import store
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
 
@@ -34,28 +33,30 @@ def run(url, *arguments, code=0):
 
 def test_the_whole_way(url, connection, swapped):
     HashIndex.open(connection, swapped).configure(candidates=12)
-    before = evaluate(HashIndex.open(connection, swapped), queries=50, candidates=[12])
     sizes = ["--jobs", "2", "--memory", "600MB"]
-    out, _ = run(url, "swap", swapped, "--model", "better", "--queries", "50", "--json", *sizes)
+    out, _ = run(url, "swap", swapped, "--model", "better", "--json", *sizes)
     result = json.loads(out)
-    assert (result["model_before"], result["model"]) == ("lsh:1", "better:1")
-    assert result["before"]["recall"] == pytest.approx(before.points[0].recall)
-    assert result["after"]["recall"] > result["before"]["recall"]
+    assert result["set"] == "codes of better:1 in lists without landmarks"
+    assert result["in_use"]
+    assert result["recall"] > result["former_recall"]
     _, err = run(url, "show", swapped)
+    assert "a set is former: codes of lsh:1 in lists without landmarks" in err
     assert "index rollback items_idx" in err
     assert "index prune items_idx" in err
     out, _ = run(url, "list", "--json")
-    assert [(row["name"], row["swap"]) for row in json.loads(out)] == [
-        ("items_idx", None), ("items_idx~2", "previous of items_idx")
-    ]  # fmt: skip
+    assert [row["name"] for row in json.loads(out)] == [swapped]
     _, err = run(url, "rollback", swapped)
-    assert "has model lsh:1 again" in err
+    assert "has its former set again: codes of lsh:1 in lists without landmarks" in err
     out, _ = run(url, "rollback", swapped, "--json")
-    assert json.loads(out) == {"name": swapped, "model": "better:1"}
+    assert json.loads(out) == {
+        "name": swapped, "set": "codes of better:1 in lists without landmarks"
+    }  # fmt: skip
     _, err = run(url, "prune", swapped)
-    assert "dropped the codes of model lsh:1" in err
-    _, err = run(url, "prune", swapped, code=3)
-    assert err.startswith("Error: index 'items_idx' has no former codes to prune")
+    assert "dropped 1 sets of index items_idx" in err
+    out, _ = run(url, "prune", swapped, "--json")
+    assert json.loads(out) == {"name": swapped, "pruned": 0}
+    _, err = run(url, "rollback", swapped, code=3)
+    assert "has no former set" in err
 
 
 @pytest.mark.parametrize("command", [["swap", "--model", "better"], ["encode"], ["rebalance"]])
@@ -67,11 +68,11 @@ def test_jobs_out_of_range(url, swapped, command):
 
 
 def test_less_recall_is_refused_and_forced(url, swapped):
-    _, err = run(url, "configure", swapped, "--candidates", "20")
+    run(url, "configure", swapped, "--candidates", "20")
     _, err = run(url, "swap", swapped, "--model", "worse", code=1)
-    assert "by more than the tolerance of 0.01: index 'items_idx' keeps model lsh:1" in err
+    assert "recall falls" in err
+    assert "index 'items_idx' keeps its set" in err
     _, err = run(url, "show", swapped)
-    assert "a swap to model worse:1 is unfinished, as items_idx~2" in err
-    out, err = run(url, "swap", swapped, "--model", "worse", "--force")
-    assert [line.split()[0] for line in out.splitlines()] == ["model", "lsh:1", "worse:1"]
-    assert "index items_idx has model worse:1" in err
+    assert "a set is ready: codes of worse:1 in lists without landmarks" in err
+    _, err = run(url, "swap", swapped, "--model", "worse", "--force")
+    assert "index items_idx searches codes of worse:1 in lists without landmarks" in err

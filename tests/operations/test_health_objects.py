@@ -2,7 +2,7 @@
 
 import pytest
 from fixtures.health import findings, troubles
-from fixtures.indexes import create_index, indexed, with_access
+from fixtures.indexes import create_index, indexed
 from fixtures.landmarks import tables_of
 from fixtures.roles import denied
 
@@ -99,7 +99,7 @@ def test_codes_of_another_width(connection, index):
 
 def test_codes_without_a_primary_key(connection, items, model):
     index = create_index(connection)
-    connection.execute("ALTER TABLE hashindex.set_1_codes DROP CONSTRAINT items_idx_codes_pkey")
+    connection.execute("ALTER TABLE hashindex.set_1_codes DROP CONSTRAINT set_1_codes_pkey")
     assert "code table hashindex.set_1_codes was changed" in findings(index)["table"].detail
 
 
@@ -130,17 +130,18 @@ def test_functions(connection, index):
             assert found["triggers"].status == ("broken" if function.startswith("sync") else "ok")
 
 
-def test_an_access_path(connection, other, index):
-    with_access(index, "lists")
-    found = findings(index)["access"]
-    assert (found.status, found.advice) == ("warning", "pg-hashindex index encode items_idx")
-    assert "access path lists is not built" in found.detail
-    claim(other, "access", "items_idx")
-    assert findings(index)["access"].status == "ok"
-    release(other, "access", "items_idx")
-    assert findings(index)["access"].status == "warning"
+def test_a_first_build_that_was_left(connection, other, items, model):
+    index = create_index(connection, access="lists")
+    found = findings(index)["other_set"]
+    assert found.status == "warning"
+    assert found.detail.startswith("beside it is a set in state building: codes of lsh:1 in lists")
+    assert "finish it: pg-hashindex index encode items_idx" in (found.advice or "")
+    claim(other, "swap", "items_idx")
+    assert findings(index)["other_set"].status == "ok"
+    release(other, "swap", "items_idx")
+    assert findings(index)["other_set"].status == "warning"
     index.encode()
-    assert troubles(index) == {}
+    assert "other_set" not in findings(index)
 
 
 def test_landmarks_that_are_gone(listed):
@@ -148,9 +149,7 @@ def test_landmarks_that_are_gone(listed):
     codes, landmarks = tables_of(listed)
     with connection.transaction(force_rollback=True):
         connection.execute(f"DELETE FROM hashindex.{landmarks}".encode())
-        assert findings(listed)["access"].detail.startswith(
-            "access path lists: there are no landmarks"
-        )
+        assert findings(listed)["access"].detail.startswith("there are no landmarks")
         assert findings(listed)["access"].status == "warning"
     (hnsw,) = connection.execute(
         "SELECT x.indexrelid::regclass::text FROM pg_index x "
@@ -205,7 +204,7 @@ def test_lists(listed):
 
 def test_a_table_that_grew_or_shrank_tenfold(listed):
     for trained, status in ((300, "warning"), (310, "ok"), (29_000, "ok"), (30_000, "warning")):
-        listed.connection.execute("UPDATE hashindex.index SET trained_rows = %s", [trained])
+        listed.connection.execute("UPDATE hashindex.index_set SET trained_rows = %s", [trained])
         found = findings(listed)["landmarks"]
         assert (found.status, found.value) == (status, pytest.approx(3000 / trained))
         advised = "index rebalance items_idx" in (found.advice or "")
@@ -217,17 +216,19 @@ def test_a_table_that_grew_or_shrank_tenfold(listed):
 
 def test_a_swap_that_was_left(connection, other, index, vectors):
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("the other"))
-    connection.execute("SELECT hashindex.begin_swap('items_idx', 'the other')")
-    found = findings(index)["swap"]
+    connection.execute(
+        "SELECT hashindex._begin_swap('items_idx', 'the other', NULL, NULL, NULL, NULL, false)"
+    )
+    found = findings(index)["other_set"]
     assert found.status == "warning"
-    assert "a swap to model the other:1 was left half done" in found.detail
-    assert "index swap items_idx --model 'the other:1'" in (found.advice or "")
+    assert "a set in state building: codes of the other:1 in lists" in found.detail
+    assert "no session builds it" in found.detail
+    assert "finish it: pg-hashindex index encode items_idx" in (found.advice or "")
     assert "repair items_idx --undo" in (found.advice or "")
     claim(other, "swap", "items_idx")
-    assert findings(index)["swap"].status == "ok"
+    assert findings(index)["other_set"].status == "ok"
     release(other, "swap", "items_idx")
-    HashIndex.open(connection, "items_idx~2").encode()
-    assert "left after encoding" in findings(index)["swap"].detail
+    assert findings(index)["other_set"].status == "warning"
 
 
 def test_bloat(connection, items, model):
@@ -256,7 +257,7 @@ def test_a_reader_checks(connection, as_role, items, model, access):
     with denied():
         reader.execute(f"DELETE FROM hashindex.{tables_of(index)[0]}".encode())
     index.revoke("checker")
-    with pytest.raises(MissingRightsError, match="permission denied for table items_idx_"):
+    with pytest.raises(MissingRightsError, match="permission denied for table set_1_"):
         operations.check(HashIndex.open(reader, "items_idx"))
     connection.execute("REVOKE SELECT ON items FROM checker")
     with pytest.raises(MissingRightsError, match="permission denied for table items"):

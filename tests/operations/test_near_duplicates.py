@@ -270,7 +270,7 @@ def test_a_table_made_again_is_refused(listed):
 
 
 def test_an_index_without_lists_is_refused(index):
-    with pytest.raises(DatabaseStateError, match="configure items_idx --access lists"):
+    with pytest.raises(DatabaseStateError, match="swap items_idx --access lists"):
         operations.near_duplicates(index, "twins", max_distance=0.1)
     with pytest.raises(Exception, match="near-duplicates are found by lists"):
         index.connection.execute("SELECT hashindex.near_duplicates('items_idx', 0.1, 3)")

@@ -54,9 +54,7 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
     assert reader.execute(TYPED).fetchone() == (10,)
     administrator.execute("INSERT INTO items VALUES (1001, 'w', '[1,2,3,4,5,6,7,8]')")
     for access in ("lists", "scan"):
-        index = index.configure(access=access, candidates=100)
-        index.encode()
-        index = HashIndex.open(administrator, "items_idx")
+        index = with_access(index.configure(candidates=100), access)
         assert index.access == access
         assert reader.execute(TYPED).fetchone() == (10,)
         # By the codes, which is how the landmarks of each build are granted too.
@@ -66,7 +64,8 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
             index.rebalance()
     assert_fresh(index)
     store.save(administrator, other_model(vectors))
-    assert index.swap(model="lsh2", force=True).model == "lsh2:1"
+    done = index.swap(model="lsh2", force=True)
+    assert done.set == "codes of lsh2:1 in lists without landmarks"
     assert reader.execute(TYPED).fetchone() == (10,)
     index.rollback()
     index.prune()

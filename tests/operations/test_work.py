@@ -53,14 +53,13 @@ def test_another_session_sees_how_far_work_is(bare, other, always, error):
 @pytest.mark.parametrize(
     ("work", "others"),
     {
-        "encode": ("access", "repair"), "access": ("encode", "repair"),
-        "repair": ("encode", "access", "swap"), "swap": ("repair",),
+        "encode": ("repair",), "repair": ("encode", "swap"), "swap": ("repair",),
     }.items(),
 )  # fmt: skip
 def test_one_session_at_a_time_writes_codes(bare, other, work, others):
     """A swap writes its own beside; one session may do several, as a repair encodes."""
     with claimed_work(bare.connection, work, "items_idx"):
-        for asked in ("encode", "access", "repair", "swap"):
+        for asked in ("encode", "repair", "swap"):
             if asked in (*others, work):
                 with pytest.raises(InUseError, match="by another session; wait for it"):
                     claim(other, asked, "items_idx")
@@ -157,29 +156,29 @@ def test_the_command_that_continues_dead_work(connection, model, items, on):
     index = HashIndex.create_lists(
         connection, "Its-1", table=items, column="embedding", model="lsh", access="lists"
     )
-    for kind in ("encode", "access", "repair", "swap"):
+    for kind in ("encode", "repair", "swap"):
         add_dead(connection, kind, "Its-1")
 
     def told():
         return {(one.work, one.resume) for one in list_work(connection)}
 
     encode, repair = (f"pg-hashindex index {verb} Its-1" for verb in ("encode", "repair"))
-    swap = "pg-hashindex index swap Its-1 --model lsh:1"
-    assert told() == {("encode", encode), ("repair", repair)}
-    index.encode()
-    assert told() == {("repair", repair)}
-    add_dead(connection, "access", "Its-1")
-    connection.execute("SELECT hashindex.begin_swap('Its-1', 'lsh')")
-    add_dead(connection, "encode", "Its-1~2")
-    assert told() == {("swap", swap), ("encode", swap), ("repair", repair)}
+    # Its first set is being built.
+    assert told() == {("encode", encode), ("swap", encode), ("repair", repair)}
     said = on("index", "show", "Its-1").stderr
-    assert "encode of Its-1~2: x, by postgres (process 1) since 20" in said
-    assert said.count(f": dead; continue: {swap}\n") == 2
+    assert "swap of Its-1: x, by postgres (process 1) since 20" in said
+    assert said.count(f": dead; continue: {encode}\n") == 2
     assert said.count(f": dead; continue: {repair}\n") == 1
+    index.encode()
+    assert ("swap", encode) not in told()
+    assert ("repair", repair) in told()
+    connection.execute(
+        "SELECT hashindex._begin_swap('Its-1', 'lsh', 'scan', NULL, NULL, NULL, false)"
+    )
+    add_dead(connection, "swap", "Its-1")
+    assert ("swap", encode) in told()
     on("index", "repair", "Its-1", "--undo")
-    assert told() == set()
-    connection.execute("UPDATE hashindex.index SET (access, building) = ('lists', 'lists')")
-    assert told() == {("rebalance", "pg-hashindex index rebalance Its-1")}
+    assert "swap" not in {work for work, _ in told()}
     index.drop()
     assert connection.execute("SELECT count(*) FROM hashindex.claim").fetchone() == (0,)
 
