@@ -118,8 +118,8 @@ def test_a_name_of_a_model_stands_for_any_version(project, connection, items, se
 
 
 def test_undeclared_settings_stay(project, connection, items, model):
-    index = create_index(connection, metric="l2")
-    index.configure(access="lists", candidates=55)
+    index = indexed(connection, metric="l2", access="lists")
+    index.configure(candidates=55)
     project.declares(declared(model="lsh"))
     project.check()
     for change, verb in (({"access": "scan"}, "swap"), ({"candidates": 56}, "configure")):
@@ -145,13 +145,16 @@ def test_the_former_codes_serve_after_a_downgrade(project, connection, items, se
         "op.swap_hash_index('items_idx', model='lsh:2', existing={'model': 'lsh:1'})"
     ]
     oid = "SELECT to_regclass(format('hashindex.set_%s_codes', id))::oid FROM hashindex.index_set"
-    made = connection.execute(oid + " WHERE name = 'items_idx'").fetchone()
+    made = connection.execute(oid + " WHERE index_name = 'items_idx' AND state = 'used'").fetchone()
     project.upgrade()
     assert_fresh(LiveIndex.open(connection, "items_idx"))
     project.check()
     project.downgrade()
     # The codes of before were kept fresh.
-    assert connection.execute(oid + " WHERE name = 'items_idx'").fetchone() == made
+    assert (
+        connection.execute(oid + " WHERE index_name = 'items_idx' AND state = 'used'").fetchone()
+        == made
+    )
     assert_fresh(LiveIndex.open(connection, "items_idx"))
 
 

@@ -52,9 +52,9 @@ def test_after_a_swap_and_a_rollback(connection, vectors, index):
     index.swap(model="other", force=True)
     found = findings(index)
     assert {f.status for f in found.values()} == {"ok"}
-    assert "codes of model lsh:1" in found["swap"].detail
-    assert found["swap"].advice is not None
-    assert "index prune items_idx" in found["swap"].advice
+    assert "state former: codes of lsh:1 in lists" in found["other_set"].detail
+    assert found["other_set"].advice is not None
+    assert "index prune items_idx" in found["other_set"].advice
     # A handle from before the swap sees the index after it.
     assert len(index.open(connection, "items_idx").loaded_model.encode(vectors)[0]) == 3
     index.rollback()

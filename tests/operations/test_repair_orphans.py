@@ -36,7 +36,9 @@ def test_parts_of_indexes_are_not_orphans(connection, indexes):
         "CREATE TABLE public.old_codes (id int);"
         "CREATE FUNCTION hashindex.search_all(vector) RETURNS int LANGUAGE sql AS 'SELECT 1'"
     )
-    connection.execute("SELECT hashindex.begin_swap('scanned', 'lsh')")
+    connection.execute(
+        "SELECT hashindex._begin_swap('scanned', 'lsh', 'lists', NULL, NULL, NULL, false)"
+    )
     before = contents(connection)
     assert list_orphans(connection) == []
     assert drop_orphans(connection) == []
@@ -47,23 +49,22 @@ def test_objects_of_indexes_whose_rows_were_deleted(connection, items, model):
     kept = create(connection, "kept")
     before = contents(connection)
     lists = create(connection, "By-Lists", access="lists")
-    create(connection, "scanned")
-    codes, landmarks = tables_of(lists)
+    scanned = create(connection, "scanned")
+    lists_id, scanned_id = lists.metadata.set_id, scanned.metadata.set_id
+    tables = (*tables_of(lists), *tables_of(scanned))
     connection.execute("DELETE FROM hashindex.index WHERE name <> 'kept'")
     expected = [
         *(Orphan("trigger", f'"hashindex_By-Lists_{event}" ON public.items') for event in EVENTS),
         *(Orphan("trigger", f"hashindex_scanned_{event} ON public.items") for event in EVENTS),
-        Orphan("function", 'hashindex."refresh_By-Lists"' + REFRESH),
+        Orphan("function", f"hashindex.refresh_{lists_id}" + REFRESH),
         Orphan("function", 'hashindex."search_By-Lists"' + SEARCH),
         Orphan("function", 'hashindex."sync_by$lists$6c5e892e"()'),
         Orphan("function", 'hashindex."within_By-Lists"' + WITHIN),
-        Orphan("function", "hashindex.refresh_scanned" + REFRESH),
+        Orphan("function", f"hashindex.refresh_{scanned_id}" + REFRESH),
         Orphan("function", "hashindex.search_scanned" + SEARCH),
         Orphan("function", "hashindex.sync_scanned()"),
         Orphan("function", "hashindex.within_scanned" + WITHIN),
-        Orphan("table", f'hashindex."{codes}"'),
-        Orphan("table", f'hashindex."{landmarks}"'),
-        Orphan("table", "hashindex.scanned_codes"),
+        *(Orphan("table", f"hashindex.{table}") for table in tables),
     ]
     key = str
     assert sorted(list_orphans(connection), key=key) == sorted(expected, key=key)

@@ -122,9 +122,7 @@ def test_after_the_model_was_swapped(notes, connection, as_role, vectors):
     app = as_role("app")
     connection.execute(GRANTED)
     store.save(connection, LSH(n_bits=12, random_state=9).fit(vectors).to_model("lsh2"))
-    beside = connection.execute("SELECT hashindex.begin_swap('notes_idx', 'lsh2')").fetchone()
-    HashIndex.open(connection, beside[0]).encode()
-    connection.execute("SELECT hashindex.exchange('notes_idx', 'next')")
+    HashIndex.open(connection, "notes_idx").swap(model="lsh2", force=True)
     for tenant in ROWS:
         become(app, tenant)
         assert_sees(app, (tenant,))

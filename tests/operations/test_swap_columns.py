@@ -163,5 +163,5 @@ def test_a_swap_that_is_under_way_keeps_its_column(index, wide):
     index.connection.execute(
         "SELECT hashindex._begin_swap('items_idx', 'wide', NULL, NULL, 'wide', NULL, false)"
     )
-    with pytest.raises(HashIndexError, match="is being swapped to model wide:1 of column wide"):
+    with pytest.raises(HashIndexError, match="is being swapped to another set: codes of wide:1"):
         index.swap(model="wide", column="wider")
