@@ -102,11 +102,12 @@ def encode(
 
 
 def is_rebalance(used: IndexRow, coming: IndexRow) -> bool:
-    """Return whether a set is made of the same vectors by the same model as the one in use."""
-    return used.is_lists and (used.model_id, used.column_name) == (
-        coming.model_id,
-        coming.column_name,
-    )
+    """Return whether a set is one of lists like the one in use, of the rows as they are now."""
+
+    def made_of(one: IndexRow) -> tuple[object, ...]:
+        return one.access, one.model_id, one.column_name
+
+    return used.is_lists and made_of(used) == made_of(coming)
 
 
 def build_lists(coming: IndexRow, work: Work, throttle: Throttle, memory: int, jobs: Jobs) -> int:
