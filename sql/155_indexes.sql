@@ -291,6 +291,10 @@ BEGIN
     SELECT m.* INTO used FROM hashindex.model m WHERE m.id = s.model_id;
     PERFORM hashindex._check_vector_column(base, s.column_name, used.dimension);
     s.dimension := coalesce(used.dimension, hashindex._dimension_of(base, s.column_name));
+    IF s.column_name = before.column_name AND s.dimension <> before.dimension THEN
+        RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, and had % when index "%" was made', s.column_name, base, s.dimension, before.dimension, i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Drop the index, and create it again.';
+    END IF;
     -- A column of codes is of the model and the vectors that filled it.
     s.code_column := coalesce(code_column, CASE WHEN NOT before.stores AND (s.model_id, s.column_name) = (before.model_id, before.column_name) AND store IS NULL THEN before.code_column END);
     IF other.id IS NOT NULL AND (s.model_id, s.access, s.column_name) IS NOT DISTINCT FROM (other.model_id, other.access, other.column_name) THEN

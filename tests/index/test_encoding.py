@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import create_index, indexed, without_codes
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -18,11 +18,6 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
-
-
-@pytest.fixture
-def unencoded(connection, items, model):
-    return create_index(connection)
 
 
 def test_encodes_every_row_once(unencoded):
@@ -128,8 +123,7 @@ def test_beside_live_writers(unencoded, url):
         "ARRAY(SELECT random() - 0.5 + 0 * n FROM generate_series(1, 8))::real[]::vector "
         "FROM generate_series(1, 5000) n"
     )
-    # The rows as they are before an index exists.
-    unencoded.connection.execute("TRUNCATE hashindex.set_1_codes")
+    without_codes(unencoded)
     stop = threading.Event()
     written = [0, 0, 0]
     errors = []

@@ -37,6 +37,7 @@ SYNTAX_ERROR = {
     "_let_read",
     "_sample_ids",
     "candidates",
+    "explain_search",
     "search",
     "search_items_idx",
 }
@@ -53,7 +54,8 @@ def test_every_function(connection, items, model):
                 answered += state is None
                 # Internal errors, crashes of the server, what fills it or never ends.
                 assert (state or "")[:2] not in {"XX", "57", "58", "08", "53"}, (call, state)
-                if function.name not in SYNTAX_ERROR:
+                # Tables are named after their set.
+                if function.name not in SYNTAX_ERROR and "NULL::hashindex.index_set" not in call:
                     assert state != "42601", call
     assert answered > 250
     assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (1,)

@@ -92,7 +92,7 @@ def test_another_model_takes_over(connection, halves, whole_rows):
     index = make_index(connection)
     store.save(connection, by_hand("other", 2, 24))
     swapped = index.swap(model="other")
-    assert swapped.before.recall > 0
+    assert swapped.former_recall > 0
     now = index.open(connection, "idx")
     assert (now.model, now.n_bits) == ("other", 24)
     query = Vector(whole_rows[9])

@@ -8,6 +8,7 @@ import warnings
 
 import psycopg
 import pytest
+from fixtures.checks import other_sets
 from fixtures.faults import eventually
 from fixtures.landmarks import assert_listed, entries, tables_of
 
@@ -120,8 +121,10 @@ def test_an_interrupted_build_ends_all_processes_and_is_continued(listed, starte
         listed.rebalance(jobs=2)
     assert started[0].process.poll() is not None
     assert result(listed) == before
+    (left_over,) = other_sets(listed)
+    assert left_over.state == "building"
     (left,) = listed.connection.execute(
-        "SELECT count(*) FROM hashindex.set_1_ranges WHERE NOT written"
+        f"SELECT count(*) FROM hashindex.set_{left_over.set_id}_ranges WHERE NOT written".encode()
     ).fetchone()
     assert left
     started.clear()

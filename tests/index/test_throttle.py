@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.indexes import with_access
+from fixtures.indexes import create_index, without_codes
 from fixtures.landmarks import assert_listed
 
 from pg_hashindex.db import throttle
@@ -46,25 +46,25 @@ def count(connection, table):
     return row[0]
 
 
-def test_so_many_rows_a_second(bare, other, clock):
+def test_so_many_rows_a_second(unencoded, other, clock):
     """100 rows a second are 50 each half, and the last ones need no pause."""
     written = []
-    clock.look = lambda: written.append(count(other, "items_idx_codes"))
-    bare.connection.execute("DELETE FROM items WHERE id > 280")
-    assert bare.encode(rows_per_second=100) == 280
+    clock.look = lambda: written.append(count(other, unencoded.metadata.code_table))
+    unencoded.connection.execute("DELETE FROM items WHERE id > 280")
+    assert unencoded.encode(rows_per_second=100) == 280
     assert written == [50, 100, 150, 200, 250]
     assert clock.sleeps == pytest.approx([0.5] * 5)
-    assert_fresh(bare)
+    assert_fresh(unencoded)
 
 
-def test_batches_are_never_larger_than_asked_for(bare, other, clock):
+def test_batches_are_never_larger_than_asked_for(unencoded, other, clock):
     written = []
-    clock.look = lambda: written.append(count(other, "items_idx_codes"))
-    bare.encode(batch_rows=120, rows_per_second=1e9)
+    clock.look = lambda: written.append(count(other, unencoded.metadata.code_table))
+    unencoded.encode(batch_rows=120, rows_per_second=1e9)
     assert written == [120, 240]
     clock.sleeps.clear()
-    bare.connection.execute("DELETE FROM hashindex.set_1_codes")
-    bare.encode(batch_rows=60, rows_per_second=400)
+    without_codes(unencoded)
+    unencoded.encode(batch_rows=60, rows_per_second=400)
     # 60 rows take 0.15 s; only the page after the last full one is empty.
     assert clock.sleeps == pytest.approx([0.15] * 5)
 
@@ -93,18 +93,19 @@ def test_a_long_pause_is_made_of_short_ones(clock):
     assert beats == pytest.approx([1000, 1001, 1002, 1003])
 
 
-def test_no_pause_without_a_limit(bare, clock):
-    bare.encode(batch_rows=10)
+def test_no_pause_without_a_limit(unencoded, clock):
+    unencoded.encode(batch_rows=10)
     assert clock.sleeps == []
     assert Throttle(None).batch_size(10_000) == 10_000
 
 
-def test_listing_by_landmarks_is_slowed_too(listed, other, clock):
+def test_a_build_is_slowed_too(listed, other, clock):
     """3,000 rows at 1,200 a second: about 600 at a time, of whole pages."""
-    with_access(listed, "scan")
-    with_access(listed, "lists")
+    place = {"model": listed.model, "metric": listed.metric, "access": "lists"}
+    listed.drop()
+    listed = create_index(listed.connection, **place)
     read = []
-    clock.look = lambda: read.append(count(other, "items_idx_staged"))
+    clock.look = lambda: read.append(count(other, f"set_{listed.metadata.set_id}_staged"))
     listed.encode(rows_per_second=1200)
     assert read[-1] == 3000
     steps = np.diff([0, *read])

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from fixtures.indexes import create_index
+from fixtures.indexes import create_index, without_codes
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
@@ -33,8 +33,19 @@ def assert_exact(connection, query):
 
 
 @pytest.mark.parametrize("access", ["scan", "lists"])
-def test_an_index_that_is_not_encoded(connection, items, model, vectors, access):
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        (False, 'index "items_idx" has no set in use'),
+        (True, 'index "items_idx" is not yet encoded'),
+    ],
+    ids=["not built", "codes lost"],
+)
+def test_an_index_that_is_not_encoded(connection, items, model, vectors, access, lost, message):
     index = create_index(connection, access=access)
+    if lost:
+        index.encode()
+        index = without_codes(index)
     assert not index.encoded
     assert_exact(connection, -vectors[0])
     # Rows that are written now have codes, and others have none.
@@ -43,7 +54,7 @@ def test_an_index_that_is_not_encoded(connection, items, model, vectors, access)
         "INSERT INTO items SELECT id + 300, category, embedding + embedding FROM items"
     )
     assert_exact(connection, -vectors[0])
-    with pytest.raises(DatabaseStateError, match='index "items_idx" is not yet encoded'):
+    with pytest.raises(DatabaseStateError, match=message):
         index.within(vectors[0], 2)
     index.encode()
     index = HashIndex.open(connection, "items_idx")
