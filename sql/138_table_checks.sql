@@ -178,6 +178,19 @@ BEGIN
 END
 $$;
 
+-- The condition of a tenant's rows, also under a caller's search_path; NULL for all rows.
+CREATE OR REPLACE FUNCTION hashindex._of_tenant(i hashindex.index, tenant text, base text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF tenant IS NOT NULL AND i.tenant_column IS NOT NULL THEN
+        RETURN format('%s.%I OPERATOR(pg_catalog.=) %L::%s', coalesce(base, format('%I.%I', i.schema_name, i.table_name)), i.tenant_column, tenant, hashindex._tenant_type(i));
+    END IF;
+    RETURN NULL;
+END
+$$;
+
 -- Hint: how to add a key, of the wanted columns if they are named. A view has none.
 CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text[]) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

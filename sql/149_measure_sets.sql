@@ -32,7 +32,7 @@ BEGIN
         'SELECT array_agg(r.id), array_agg(r.query), array_agg(r.tenant) FROM (SELECT %1$s AS id, b.%2$I::{ext}.vector AS query, %3$s AS tenant '
         'FROM %4$s b WHERE b.%2$I IS NOT NULL%5$s ORDER BY hashtextextended(%1$s, $2) LIMIT $1) r',
         hashindex._key_text('b', i.key_columns), column_name, CASE WHEN i.tenant_column IS NULL THEN 'NULL::text' ELSE format('b.%I::text', i.tenant_column) END, base,
-        CASE WHEN tenant IS NOT NULL THEN format(' AND b.%I = %L', i.tenant_column, tenant) END
+        ' AND ' || hashindex._of_tenant(i, tenant, 'b')
     ) INTO ids, queries, tenants USING sample, seed;
     n := cardinality(queries);
     IF moved_by > 0 AND n > 2 THEN
@@ -61,8 +61,7 @@ BEGIN
     FOR place IN 1..coalesce(cardinality(queries), 0) LOOP
         SELECT max(x.distance) AS worst, count(*) AS n INTO found FROM (
             SELECT x.distance FROM hashindex._exact_search(
-                base, i.key_columns, column_name, i.metric, queries[place], k + 1,
-                CASE WHEN tenants[place] IS NOT NULL THEN format('%I.%I = %L', i.table_name, i.tenant_column, tenants[place]) END, 'pg_catalog, pg_temp'
+                base, i.key_columns, column_name, i.metric, queries[place], k + 1, hashindex._of_tenant(i, tenants[place]), 'pg_catalog, pg_temp'
             ) x
             WHERE x.id <> ids[place] ORDER BY x.distance LIMIT k
         ) x;

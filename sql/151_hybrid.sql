@@ -29,7 +29,7 @@ DECLARE
     depth integer := coalesce(depth, greatest(4 * least(k, 1000000), 50));
     column_type regtype;
     document text;
-    of_tenant text := CASE WHEN tenant IS NOT NULL AND i.tenant_column IS NOT NULL THEN format('%s.%I OPERATOR(pg_catalog.=) %L::%s', base, i.tenant_column, tenant, hashindex._tenant_type(i)) END;
+    of_tenant text := hashindex._of_tenant(i, tenant);
     kept text[] := hashindex._code_keys(i);
     statement text;
     near record;

@@ -54,7 +54,6 @@ DECLARE
     i hashindex.index := hashindex._require(index_name);
     s hashindex.index_set := hashindex._used_set(i);
     base text := format('%I.%I', i.schema_name, i.table_name);
-    of_tenant text := CASE WHEN tenant IS NULL THEN 'true' ELSE format('%s.%I = %L::%s', base, i.tenant_column, tenant, hashindex._tenant_type(i)) END;
     own_path text := current_setting('search_path');
     filter_path text := CASE WHEN filter IS NULL THEN own_path ELSE caller_path END;
     wanted integer;
@@ -83,7 +82,7 @@ BEGIN
     path := set_config('search_path', filter_path, true);
     RETURN QUERY EXECUTE format(
         E'SELECT %s, %s FROM %s WHERE %I IS NOT NULL AND (%s\n) AND %s ORDER BY %s LIMIT %s', hashindex._key_text(base, i.key_columns), ranking, base, s.column_name,
-        coalesce(filter, 'true'), of_tenant, ranking, wanted
+        coalesce(filter, 'true'), coalesce(hashindex._of_tenant(i, tenant), 'true'), ranking, wanted
     ) USING ranked;
     path := pg_catalog.set_config('search_path', own_path, true);
     before := hashindex._put_settings(before);

@@ -38,9 +38,9 @@ BEGIN
         'SELECT %1$s, bit_count(%2$s.%3$I # $1::bit(%4$s))::integer FROM %2$s WHERE %2$s.%5$I IS NOT NULL AND bit_count(%2$s.%3$I # $1::bit(%4$s)) <= $2 '
         'AND %6$s ORDER BY 2, %7$s',
         hashindex._key_text(base, i.key_columns), base, s.code_column, bits, s.column_name,
-        CASE WHEN tenant IS NULL THEN 'true' ELSE format('%s.%I = $3::%s', base, i.tenant_column, hashindex._tenant_type(i)) END,
+        coalesce(hashindex._of_tenant(i, tenant), 'true'),
         hashindex._columns_of(base, i.key_columns)
-    ) USING code, radius, tenant;
+    ) USING code, radius;
 END
 $$;
 

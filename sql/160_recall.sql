@@ -17,8 +17,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._require_tenant(i.name, base, i.tenant_column, tenant, all_tenants);
     RETURN QUERY SELECT e.* FROM hashindex._exact_search(
-        base::regclass, i.key_columns, i.column_name, i.metric, asked, wanted,
-        CASE WHEN tenant IS NOT NULL THEN format('%s.%I = %L::%s', base, i.tenant_column, tenant, hashindex._tenant_type(i)) END
+        base::regclass, i.key_columns, i.column_name, i.metric, asked, wanted, hashindex._of_tenant(i, tenant)
     ) e;
 END
 $$;
