@@ -16,7 +16,21 @@ BEGIN
 END
 $$;
 
--- Refuses what a set of lists cannot be. Lists serve one plain table, whose owner has the administrator's rights.
+-- The gate of a table that lists are to be kept of, before a statement reads it: one plain table, whose owners have the administrator's rights.
+CREATE OR REPLACE FUNCTION hashindex._admit_lists(base regclass, column_name text, columns text[], used hashindex.model) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM hashindex._check_plain(base, column_name);
+    PERFORM hashindex._require_read(
+        base, columns, CASE WHEN used.id IS NOT NULL THEN
+            'Have its owner make an index of pgvector over a function of the model, with his own rights: ' || hashindex._function_instead(base, column_name, used) END
+    );
+END
+$$;
+
+-- Refuses what a set of lists cannot be.
 CREATE OR REPLACE FUNCTION hashindex._check_lists(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -35,11 +49,7 @@ BEGIN
     ELSIF s.effort IS NOT NULL AND s.access = 'scan' THEN
         RAISE EXCEPTION 'effort is for lists with landmarks' USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave effort out.';
     END IF;
-    PERFORM hashindex._check_plain(base, s.column_name);
-    PERFORM hashindex._require_read(
-        base, hashindex._read_columns(i),
-        'Have its owner make an index of pgvector over a function of the model, with his own rights: ' || hashindex._function_instead(base, s.column_name, used)
-    );
+    PERFORM hashindex._admit_lists(base, s.column_name, hashindex._read_columns(i), used);
     PERFORM hashindex._check_expressions(base);
     PERFORM hashindex._check_keeper(i);
     IF i.metric <> used.metric THEN

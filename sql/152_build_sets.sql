@@ -79,7 +79,7 @@ CREATE OR REPLACE FUNCTION hashindex._declared_set(
     name text, base regclass, column_name text, model text, access text, store boolean, code_column text, metric text, tenant text, key_columns text[],
     candidates integer, effort integer, OUT i hashindex.index, OUT s hashindex.index_set
 )
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
@@ -106,6 +106,9 @@ BEGIN
     IF model <> 'none' THEN
         used := hashindex.find_model(model);
         PERFORM hashindex._check_evaluated(used, base, column_name);
+    END IF;
+    IF access IN ('lists', 'scan') THEN
+        PERFORM hashindex._admit_lists(base, column_name, ARRAY[column_name], used);
     END IF;
     PERFORM hashindex._check_vector_column(base, column_name, used.dimension);
     PERFORM hashindex._check_names(base);

@@ -289,6 +289,9 @@ BEGIN
         s.model_id := (hashindex.find_model(model)).id;
     END IF;
     SELECT m.* INTO used FROM hashindex.model m WHERE m.id = s.model_id;
+    IF s.access IN ('lists', 'scan') THEN
+        PERFORM hashindex._admit_lists(base, s.column_name, hashindex._read_columns(i) || s.column_name, used);
+    END IF;
     PERFORM hashindex._check_vector_column(base, s.column_name, used.dimension);
     s.dimension := coalesce(used.dimension, hashindex._dimension_of(base, s.column_name));
     IF s.column_name = before.column_name AND s.dimension <> before.dimension THEN

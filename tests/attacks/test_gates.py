@@ -45,7 +45,7 @@ def test_a_statement_of_python_asks_before_it_names_the_table():
     for where, gate in ASKS.values():
         assert gate in (PYTHON / where).read_text(), where
     catalog = (PYTHON / "index" / "catalog.py").read_text()
-    assert '"table": self.table if self.set else self._kept_table,' in catalog
+    assert '"table": self._kept_table if self.is_lists else self.table,' in catalog
 
 
 #: They run functions that ask, searches with the caller's rights, or statements on other tables.

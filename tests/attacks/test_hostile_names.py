@@ -222,7 +222,7 @@ def test_names_that_searches_have_for_their_own(connection, items, model):
 
 
 def test_names_that_no_role_has(connection, items, model):
-    index = create_index(connection)
+    index = indexed(connection)
     for payload in PAYLOADS:
         with pytest.raises(InvalidInputError, match=r"(?s)role .* does not exist"):
             index.grant(payload)

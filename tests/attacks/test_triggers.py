@@ -111,7 +111,7 @@ def test_tenants_touch_only_visible_rows(kept, connection, writer):
     # The codes are out of his reach by their own names, too.
     for statement in (
         "DELETE FROM hashindex.set_1_codes",
-        "SELECT hashindex.refresh_items_idx(ARRAY[2]::bigint[])",
+        "SELECT hashindex.refresh_1(ARRAY[2]::bigint[])",
     ):
         with denied():
             writer.execute(statement.encode())

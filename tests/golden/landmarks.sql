@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks(keys bigint[])
+CREATE OR REPLACE FUNCTION hashindex.refresh_SET(keys bigint[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -14,8 +14,8 @@ BEGIN
     FOR hashindex_id IN SELECT DISTINCT k.id FROM unnest($1) k(id) LOOP
         -- With 12, 91 rows in 100 get their nearest landmark, as in a build; 16 takes an eighth longer, and 93 get it.
         hashindex_set := set_config('hnsw.ef_search', '12', true);
-        INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code)
-        SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
+        INSERT INTO hashindex.set_SET_codes AS c (id, landmark, code)
+        SELECT r.id, (SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
         FROM (
             SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
             FROM (
@@ -28,7 +28,7 @@ BEGIN
         ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
         hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
         IF NOT FOUND THEN
-            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = hashindex_id AND NOT EXISTS (
+            DELETE FROM hashindex.set_SET_codes c WHERE c.id = hashindex_id AND NOT EXISTS (
                 SELECT FROM ONLY public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL OFFSET 0
             );
         END IF;
@@ -103,9 +103,9 @@ BEGIN
     -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF hashindex_cost + hashindex_matching * hashindex._row_cost(8) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
         OR (row_security_active('public.items')
-            OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
-            OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL
-            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
+            OR has_column_privilege(to_regclass('hashindex.set_SET_codes'), 'code', 'SELECT') IS NOT TRUE
+            OR NOT to_regclass('hashindex.set_SET_landmarks') IS NOT NULL
+            OR NOT EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND x.state <> 'building' AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
@@ -127,22 +127,22 @@ BEGIN
             -- Not a SET clause: only superusers may restore one before pgvector is loaded.
             hashindex_done := set_config('hnsw.ef_search', greatest(hashindex_probes, least(64, 16 + 2 * hashindex_probes))::text, true);
             hashindex_done := set_config('enable_indexscan', 'on', true);
-            hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT hashindex_probes);
+            hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY l.centre OPERATOR(public.<->) point LIMIT hashindex_probes);
             hashindex_done := set_config('hnsw.ef_search', hashindex_ef_search, true);
             hashindex_done := set_config('enable_indexscan', 'off', true);
         ELSE
             -- With more effort, comparing all is faster.
-            hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT hashindex_probes);
+            hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT hashindex_probes);
         END IF;
         hashindex_ids := ARRAY(SELECT c.id FROM (
-            SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+            SELECT c.id FROM hashindex.set_SET_codes c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
         ) c);
         IF cardinality(hashindex_ids) < hashindex_n AND cardinality(hashindex_lists) >= hashindex_probes THEN
             hashindex_probes := 8 * hashindex_probes;
             CONTINUE;
         END IF;
         IF by_code THEN
-            RETURN QUERY SELECT c.id, (4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3))::double precision AS distance FROM hashindex.landmarks_codes_GENERATION c WHERE c.id OPERATOR(pg_catalog.=) ANY (hashindex_ids) ORDER BY distance, c.id;
+            RETURN QUERY SELECT c.id, (4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3))::double precision AS distance FROM hashindex.set_SET_codes c WHERE c.id OPERATOR(pg_catalog.=) ANY (hashindex_ids) ORDER BY distance, c.id;
             RETURN;
         END IF;
         hashindex_count := 0;
@@ -199,7 +199,7 @@ BEGIN
     END IF;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes meanwhile. The function is another one then.
-    IF (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL) THEN
+    IF (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
         RAISE;
     END IF;
     RETURN QUERY SELECT s.id, s.distance FROM hashindex.search_landmarks($1, $2, $3, $4, $5, $6, $7, $8) s;
@@ -234,16 +234,18 @@ BEGIN
     IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
-        UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = 'landmarks';
+        UPDATE hashindex.index_set x SET encoded = false WHERE x.encoded AND x.index_name = 'landmarks';
         IF TG_OP = 'TRUNCATE' OR EXISTS (
             SELECT FROM unnest('{id,embedding}'::text[], '{bigint,public.vector}'::regtype[]) k(name, type)
             WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
         ) THEN
-            DELETE FROM hashindex.landmarks_codes_GENERATION;
+            DELETE FROM hashindex.set_SET_codes;
+
             RETURN NULL;
         END IF;
     ELSIF TG_OP = 'TRUNCATE' THEN
-        TRUNCATE hashindex.landmarks_codes_GENERATION;
+        TRUNCATE hashindex.set_SET_codes;
+
         RETURN NULL;
     ELSIF TG_OP <> 'DELETE' THEN
         IF pg_typeof(NEW.id) <> 'bigint'::regtype THEN
@@ -264,13 +266,13 @@ BEGIN
             hashindex_id := NEW.id;
         END IF;
         IF hashindex_strict THEN
-        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'landmarks' AND x.generation = GENERATION) THEN
+        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.generation = 1) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
             -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
             -- the serialization failure that callers of these isolation levels expect.
-            INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, code) VALUES (hashindex_id, 0::bit(48))
+            INSERT INTO hashindex.set_SET_codes AS c (id, code) VALUES (hashindex_id, 0::bit(48))
             ON CONFLICT (id) DO UPDATE SET code = c.code;
             -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
             IF hashindex_readable AND (SELECT count(*) FROM ONLY public.items b WHERE b.id = hashindex_id) > 1 THEN
@@ -279,14 +281,14 @@ BEGIN
             END IF;
         END IF;
         IF NOT hashindex_readable THEN
-            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = hashindex_id;
+            DELETE FROM hashindex.set_SET_codes c WHERE c.id = hashindex_id;
         ELSIF hashindex_former AND NOT EXISTS (SELECT FROM ONLY public.items b WHERE b.id = hashindex_id) THEN
-            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = hashindex_id;
+            DELETE FROM hashindex.set_SET_codes c WHERE c.id = hashindex_id;
         ELSE
         -- With 12, 91 rows in 100 get their nearest landmark, as in a build; 16 takes an eighth longer, and 93 get it.
         hashindex_set := set_config('hnsw.ef_search', '12', true);
-        INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code)
-        SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
+        INSERT INTO hashindex.set_SET_codes AS c (id, landmark, code)
+        SELECT r.id, (SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))
         FROM (
             SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
             FROM (
@@ -299,7 +301,7 @@ BEGIN
         ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
         hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
         IF NOT FOUND THEN
-            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = hashindex_id AND NOT EXISTS (
+            DELETE FROM hashindex.set_SET_codes c WHERE c.id = hashindex_id AND NOT EXISTS (
                 SELECT FROM ONLY public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL OFFSET 0
             );
         END IF;
@@ -331,18 +333,18 @@ BEGIN
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
-    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
+    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state <> 'building' AND x.encoded) AND (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.landmarks_codes_GENERATION');
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.set_SET_codes');
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
-    FROM hashindex.landmarks_codes_GENERATION c
+    FROM hashindex.set_SET_codes c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
       AND EXISTS (SELECT FROM public.items b WHERE b.id = c.id OFFSET 0)
     ORDER BY distance, id;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('landmarks', 'public.items', (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), true);
+    PERFORM hashindex._require_codes('landmarks', 'public.items', (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), true);
     RAISE;
 END
 $function$;

@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.refresh_tenants(keys hashindex.tenants_key[])
+CREATE OR REPLACE FUNCTION hashindex.refresh_SET(keys hashindex.tenants_key[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -14,8 +14,8 @@ BEGIN
     FOR hashindex_id_1, hashindex_id_2 IN SELECT DISTINCT k.id_1, k.id_2 FROM unnest($1) k(id_1, id_2) LOOP
         -- With 12, 91 rows in 100 get their nearest landmark, as in a build; 16 takes an eighth longer, and 93 get it.
         hashindex_set := set_config('hnsw.ef_search', '12', true);
-        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, tenant)
-        SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.tenant AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.tenant
+        INSERT INTO hashindex.set_SET_codes AS c (id_1, id_2, landmark, code, tenant)
+        SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.set_SET_landmarks l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.set_SET_landmarks o WHERE o.tenant = r.tenant AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.tenant
         FROM (
             SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
             FROM (
@@ -28,7 +28,7 @@ BEGIN
         ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, tenant = excluded.tenant;
         hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
         IF NOT FOUND THEN
-            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2 AND NOT EXISTS (
+            DELETE FROM hashindex.set_SET_codes c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2 AND NOT EXISTS (
                 SELECT FROM ONLY public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
             );
         END IF;
@@ -114,11 +114,11 @@ BEGIN
     END IF;
     -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF hashindex_cost + hashindex_matching * hashindex._row_cost(8) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
-        OR ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION')))
-            AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION')
-            OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
-            OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
-            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
+        OR ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.set_SET_codes')))
+            AND hashindex._rows_are_hidden('public.posts', 'hashindex.set_SET_codes')
+            OR has_column_privilege(to_regclass('hashindex.set_SET_codes'), 'code', 'SELECT') IS NOT TRUE
+            OR NOT to_regclass('hashindex.set_SET_landmarks') IS NOT NULL
+            OR NOT EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND x.state <> 'building' AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
@@ -138,19 +138,19 @@ BEGIN
     LOOP
         -- For the same recall, a tenant of more than 250 lists needs more of them.
         hashindex_lists := CASE WHEN $7 IS NULL
-            THEN ARRAY(SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT hashindex_probes)
+            THEN ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT hashindex_probes)
             ELSE ARRAY(
-                SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
-                LIMIT (SELECT hashindex_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $7)
+                SELECT l.landmark FROM hashindex.set_SET_landmarks l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
+                LIMIT (SELECT hashindex_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.set_SET_landmarks o WHERE o.tenant = $7)
             ) END;
         IF $7 IS NOT NULL THEN
             hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-                SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) AND c.tenant = $7
+                SELECT c.id_1, c.id_2 FROM hashindex.set_SET_codes c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) AND c.tenant = $7
                 ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
             ) c);
         ELSE
         hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-            SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+            SELECT c.id_1, c.id_2 FROM hashindex.set_SET_codes c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
         ) c);
         END IF;
         IF cardinality(hashindex_ids) < hashindex_n AND cardinality(hashindex_lists) >= hashindex_probes THEN
@@ -158,7 +158,7 @@ BEGIN
             CONTINUE;
         END IF;
         IF by_code THEN
-            RETURN QUERY SELECT c.id_1, c.id_2, (4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3))::double precision AS distance FROM hashindex.tenants_codes_GENERATION c WHERE (c.id_1, c.id_2) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM ROWS FROM (pg_catalog.unnest(hashindex_ids)) k) ORDER BY distance, c.id_1, c.id_2;
+            RETURN QUERY SELECT c.id_1, c.id_2, (4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3))::double precision AS distance FROM hashindex.set_SET_codes c WHERE (c.id_1, c.id_2) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM ROWS FROM (pg_catalog.unnest(hashindex_ids)) k) ORDER BY distance, c.id_1, c.id_2;
             RETURN;
         END IF;
         hashindex_count := 0;
@@ -216,7 +216,7 @@ BEGIN
     END IF;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes meanwhile. The function is another one then.
-    IF (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL) THEN
+    IF (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
         RAISE;
     END IF;
     RETURN QUERY SELECT s.section, s.id, s.distance FROM hashindex.search_tenants($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) s;
@@ -251,16 +251,18 @@ BEGIN
     IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
-        UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = 'tenants';
+        UPDATE hashindex.index_set x SET encoded = false WHERE x.encoded AND x.index_name = 'tenants';
         IF TG_OP = 'TRUNCATE' OR EXISTS (
             SELECT FROM unnest('{section,id,embedding}'::text[], '{text,bigint,public.halfvec}'::regtype[]) k(name, type)
             WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
         ) THEN
-            DELETE FROM hashindex.tenants_codes_GENERATION;
+            DELETE FROM hashindex.set_SET_codes;
+
             RETURN NULL;
         END IF;
     ELSIF TG_OP = 'TRUNCATE' THEN
-        TRUNCATE hashindex.tenants_codes_GENERATION;
+        TRUNCATE hashindex.set_SET_codes;
+
         RETURN NULL;
     ELSIF TG_OP <> 'DELETE' THEN
         IF pg_typeof(NEW.section) <> 'text'::regtype OR pg_typeof(NEW.id) <> 'bigint'::regtype THEN
@@ -281,13 +283,13 @@ BEGIN
             hashindex_id_1 := NEW.section; hashindex_id_2 := NEW.id;
         END IF;
         IF hashindex_strict THEN
-        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'tenants' AND x.generation = GENERATION) THEN
+        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.generation = 1) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'tenants'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
             -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
             -- the serialization failure that callers of these isolation levels expect.
-            INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, code) VALUES (hashindex_id_1, hashindex_id_2, 0::bit(48))
+            INSERT INTO hashindex.set_SET_codes AS c (id_1, id_2, code) VALUES (hashindex_id_1, hashindex_id_2, 0::bit(48))
             ON CONFLICT (id_1, id_2) DO UPDATE SET code = c.code;
             -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
             IF hashindex_readable AND (SELECT count(*) FROM ONLY public.posts b WHERE b.section = hashindex_id_1 AND b.id = hashindex_id_2) > 1 THEN
@@ -296,14 +298,14 @@ BEGIN
             END IF;
         END IF;
         IF NOT hashindex_readable THEN
-            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2;
+            DELETE FROM hashindex.set_SET_codes c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2;
         ELSIF hashindex_former AND NOT EXISTS (SELECT FROM ONLY public.posts b WHERE b.section = hashindex_id_1 AND b.id = hashindex_id_2) THEN
-            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2;
+            DELETE FROM hashindex.set_SET_codes c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2;
         ELSE
         -- With 12, 91 rows in 100 get their nearest landmark, as in a build; 16 takes an eighth longer, and 93 get it.
         hashindex_set := set_config('hnsw.ef_search', '12', true);
-        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, tenant)
-        SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.tenant AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.tenant
+        INSERT INTO hashindex.set_SET_codes AS c (id_1, id_2, landmark, code, tenant)
+        SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.set_SET_landmarks l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.set_SET_landmarks o WHERE o.tenant = r.tenant AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.tenant
         FROM (
             SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
             FROM (
@@ -316,7 +318,7 @@ BEGIN
         ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, tenant = excluded.tenant;
         hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
         IF NOT FOUND THEN
-            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2 AND NOT EXISTS (
+            DELETE FROM hashindex.set_SET_codes c WHERE c.id_1 = hashindex_id_1 AND c.id_2 = hashindex_id_2 AND NOT EXISTS (
                 SELECT FROM ONLY public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
             );
         END IF;
@@ -348,27 +350,27 @@ BEGIN
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
-    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
+    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state <> 'building' AND x.encoded) AND (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.tenants_codes_GENERATION');
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.set_SET_codes');
     PERFORM hashindex._require_tenant('tenants', 'public.posts', 'section', $3::text, $4);
     IF $3 IS NOT NULL THEN
         RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
-        FROM hashindex.tenants_codes_GENERATION c
+        FROM hashindex.set_SET_codes c
         WHERE c.tenant = $3 AND bit_count(c.code # hashindex_code) <= hashindex_radius
           AND EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 OFFSET 0)
         ORDER BY distance, id_1, id_2;
         RETURN;
     END IF;
     RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
-    FROM hashindex.tenants_codes_GENERATION c
+    FROM hashindex.set_SET_codes c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
       AND EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 OFFSET 0)
     ORDER BY distance, id_1, id_2;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('tenants', 'public.posts', (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), true);
+    PERFORM hashindex._require_codes('tenants', 'public.posts', (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), true);
     RAISE;
 END
 $function$;
