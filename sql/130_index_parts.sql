@@ -49,7 +49,7 @@ BEGIN
         RETURN s;
     END IF;
     RAISE EXCEPTION 'index "%" is kept by pgvector, and this needs lists', i.name
-        USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index swap %s --access lists', i.name);
+        USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index swap %s --access lists%s', i.name, CASE WHEN s.model_id IS NULL THEN ' --model MODEL' END);
 END
 $$;
 

@@ -51,20 +51,7 @@ BEGIN
     PERFORM hashindex._create_codes(i, s, base);
     UPDATE hashindex.index_set x SET (encoded, unverified, trained_rows, generation) = (false, false, NULL, coalesce(x.generation, 0) + 1) WHERE x.id = s.id;
     PERFORM hashindex._bind(s.id, true);
-    made := 'hashindex.' || hashindex._part_of(s, 'landmarks');
-    -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.
-    EXECUTE format(
-        'CREATE %s TABLE %s (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL%s) WITH (toast_tuple_target = 8160, parallel_workers = 2)',
-        nullif(hashindex._logging(base), 'LOGGED'), made,
-        (SELECT coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = s.model_id),
-        CASE WHEN i.tenant_column IS NOT NULL THEN (
-            SELECT format(', tenant %s%s NOT NULL, leader integer NOT NULL', hashindex._base_type(format_type(a.atttypid, NULL)), ' COLLATE ' || nullif(a.attcollation, 0)::regcollation)
-            FROM pg_attribute a WHERE a.attrelid = hashindex._table_of(s, 'codes') AND a.attname = 'tenant'
-        ) END
-    );
-    -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
-    EXECUTE format('ALTER TABLE %s ALTER COLUMN centre SET STORAGE MAIN', made);
-    PERFORM hashindex._adopt(i, made, format('landmarks, which rows of %s are listed under', base));
+    PERFORM hashindex._create_landmarks(i, s);
     PERFORM hashindex._create_log(i, s);
     made := 'hashindex.' || hashindex._part_of(s, 'staged');
     EXECUTE format(
@@ -79,6 +66,31 @@ BEGIN
     PERFORM hashindex._adopt(i, made, 'pages that a build reads');
     -- No statement that writes has begun with the former trigger function.
     PERFORM hashindex._create_writer(i);
+END
+$$;
+
+-- Makes the table of landmarks of a set, empty; its codes are there.
+CREATE OR REPLACE FUNCTION hashindex._create_landmarks(i hashindex.index, s hashindex.index_set) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := hashindex._base_of(i);
+    made text := 'hashindex.' || hashindex._part_of(s, 'landmarks');
+BEGIN
+    -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.
+    EXECUTE format(
+        'CREATE %s TABLE %s (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL%s) WITH (toast_tuple_target = 8160, parallel_workers = 2)',
+        nullif(hashindex._logging(base), 'LOGGED'), made,
+        (SELECT coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = s.model_id),
+        CASE WHEN i.tenant_column IS NOT NULL THEN (
+            SELECT format(', tenant %s%s NOT NULL, leader integer NOT NULL', hashindex._base_type(format_type(a.atttypid, NULL)), ' COLLATE ' || nullif(a.attcollation, 0)::regcollation)
+            FROM pg_attribute a WHERE a.attrelid = hashindex._table_of(s, 'codes') AND a.attname = 'tenant'
+        ) END
+    );
+    -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
+    EXECUTE format('ALTER TABLE %s ALTER COLUMN centre SET STORAGE MAIN', made);
+    PERFORM hashindex._adopt(i, made, format('landmarks, which rows of %s are listed under', base));
 END
 $$;
 

@@ -199,8 +199,8 @@ END
 $$;
 
 -- Makes the parts of a set of lists and of its index again that were dropped or changed: functions, triggers and types are made, disabled
--- triggers enabled; those of another table, and what interrupted runs left, are dropped. Where landmarks are not whole, a set in use goes on
--- without them until it is rebalanced. Returns what was done.
+-- triggers enabled; those of another table, and what interrupted runs left, are dropped. Landmarks that are not whole are removed: searches rank
+-- all codes until a rebalance. Returns what was done.
 CREATE OR REPLACE FUNCTION hashindex._restore_parts(set_id bigint) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -223,13 +223,13 @@ BEGIN
         EXECUTE format('ALTER TABLE %s SET %s', part, logging);
         RETURN NEXT format('made %s %s, as %s is', part, logging, base);
     END LOOP;
-    IF s.state = 'used' AND EXISTS (SELECT FROM hashindex._landmark_faults(i, s)) THEN
-        RETURN NEXT 'the landmarks were incomplete: searches rank all codes until they are built again';
+    IF s.state <> 'building' AND EXISTS (SELECT FROM hashindex._landmark_faults(i, s)) THEN
+        RETURN NEXT 'removed incomplete landmarks';
         UPDATE hashindex.index_set x SET trained_rows = NULL, generation = x.generation + 1 WHERE x.id = s.id RETURNING x.* INTO s;
         EXECUTE format('UPDATE %s SET landmark = NULL WHERE landmark IS NOT NULL', codes);
-        IF hashindex._table_of(s, 'landmarks') IS NOT NULL THEN
-            EXECUTE format('DELETE FROM %s', hashindex._table_of(s, 'landmarks'));
-        END IF;
+        PERFORM hashindex._drop('table', hashindex._part_of(s, 'landmarks'));
+        PERFORM hashindex._create_landmarks(i, s);
+        PERFORM hashindex._set_readers(i, s, s);
         PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.name;
     END IF;
     FOR found IN SELECT o.name, o.object FROM hashindex._objects_of(i) o WHERE NOT o.in_use LOOP

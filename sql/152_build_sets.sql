@@ -256,6 +256,12 @@ BEGIN
         s := hashindex._begin_set_of_lists(i, s);
         RETURN;
     END IF;
+    s.encoded := NULL;
+    s.unverified := NULL;
+    s.trained_rows := NULL;
+    s.generation := NULL;
+    s.table_oid := NULL;
+    s.codes_oid := NULL;
     IF s.model_id IS NULL THEN
         s.halves := hashindex._vector_type(base, s.column_name) = '{ext}.halfvec';
         IF NOT s.halves THEN
@@ -378,6 +384,18 @@ BEGIN
 END
 $$;
 
+-- Drops functions that search an index, or one of its sets, where the key has other columns now: a function is not replaced by one with other
+-- columns in its answer.
+CREATE OR REPLACE FUNCTION hashindex._drop_other_answers(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
+    WHERE p.proname ~ '^(search|within)_' AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
+END
+$$;
+
 -- Makes the search function of an index from the set that it uses.
 CREATE OR REPLACE FUNCTION hashindex._create_search(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -393,12 +411,10 @@ DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     answer text := string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) FROM unnest(hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(shown, type, n);
 BEGIN
-    -- A function cannot be replaced by one with other columns in its answer, and would stand beside one with other arguments.
+    PERFORM hashindex._drop_other_answers(i);
+    -- A function would stand beside one with other arguments.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname IN ('search_' || i.name, 'within_' || i.name) AND CASE
-        WHEN array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i) THEN true
-        WHEN starts_with(p.proname, 'search_') THEN 'by_code' = ANY (p.proargnames) <> by_lists
-        ELSE NOT by_lists END;
+    WHERE p.proname = 'search_' || i.name AND 'by_code' = ANY (p.proargnames) <> by_lists OR p.proname = 'within_' || i.name AND NOT by_lists;
     IF by_lists THEN
         PERFORM hashindex._create_list_search(i, s);
         RETURN;
@@ -441,6 +457,7 @@ BEGIN
     IF hashindex._has_lists(i) THEN
         PERFORM hashindex._create_key_type(i);
     END IF;
+    PERFORM hashindex._drop_other_answers(i);
     FOR kept IN
         SELECT l.i, l.s FROM hashindex.index_set x CROSS JOIN LATERAL hashindex._lists_of(x.id) l
         WHERE x.index_name = i.name AND x.access IN ('lists', 'scan') AND x.state <> 'building'

@@ -212,6 +212,10 @@ def upgrade() -> None:
             "state IN ('building', 'ready', 'used', 'former')", name="index_set_state_check"
         ),
         sa.CheckConstraint("candidates >= 1 AND effort >= 1", name="index_set_candidates_check"),
+        sa.CheckConstraint(
+            "(access IS NOT NULL AND access IN ('lists', 'scan')) = (encoded IS NOT NULL)",
+            name="index_set_encoded_check",
+        ),
         schema="hashindex",
         comment="what indexes search: one set in use, and at most one beside it",
     )

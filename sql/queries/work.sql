@@ -16,6 +16,6 @@ SELECT c.work, i.name, s.is_running, c.phase, c.rows_done, c.rows_total,
 FROM hashindex.claim c JOIN hashindex.index i ON i.name = c.name
 CROSS JOIN LATERAL (SELECT hashindex._is_running(c.work, c.name, c.pid, c.lock)) s(is_running)
 WHERE s.is_running OR pg_catalog.pg_is_in_recovery() OR s.is_running = false AND (c.work <> 'swap' OR EXISTS (
-    SELECT FROM hashindex.index_set b WHERE b.index_name = i.name AND b.state = 'building'
+    SELECT FROM hashindex.index_set b WHERE b.index_name = i.name AND b.state = 'building' AND b.encoded IS NOT NULL
 ))
 ORDER BY i.name, c.started_at

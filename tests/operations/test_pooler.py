@@ -17,7 +17,7 @@ COMMANDS = {
     "encode": ["index", "encode", "items_idx"],
     "rebalance": ["index", "rebalance", "items_idx"],
     "repair": ["index", "repair", "items_idx"],
-    "swap": ["index", "swap", "items_idx", "--model", "lsh", "--force", "--queries", "3"],
+    "swap": ["index", "swap", "items_idx", "--access", "scan", "--force"],
 }
 
 

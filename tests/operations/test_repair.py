@@ -5,7 +5,7 @@ import pytest
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh, former, other_sets
 from fixtures.health import assert_quiet, findings
-from fixtures.indexes import create_index, indexed, with_access
+from fixtures.indexes import indexed, with_access
 from fixtures.landmarks import assert_listed, relations, tables_of
 
 from pg_hashindex import operations, store
@@ -162,8 +162,9 @@ def test_codes_that_are_not_those_of_their_rows(index):
 
 
 def test_rows_without_codes_and_codes_without_rows(connection, items, model):
-    index = create_index(connection, "i")
+    index = indexed(connection, "i")
     connection.execute(
+        "DELETE FROM hashindex.set_1_codes; "
         "INSERT INTO hashindex.set_1_codes (id, code) VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
     )
     assert operations.repair(index).done == (
@@ -192,13 +193,36 @@ def test_landmarks_that_are_gone(listed):
     # Until then, searches are exact.
     assert listed.search(QUERY, 20) == before
     assert operations.repair(listed).done == (
-        "recreated the landmarks",
+        "removed incomplete landmarks",
         "built the landmarks again",
     )
     assert (reopened(listed).access, reopened(listed).state) == ("lists", "used")
     assert_listed(listed)
     assert listed.search(QUERY, 20, candidates=3000, effort=1000) == before
     assert operations.repair(listed).done == ()
+
+
+@pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
+@pytest.mark.parametrize("fault", ["DROP TABLE", "TRUNCATE"])
+def test_landmarks_of_the_former_set_that_are_gone(listed, as_role, fault):
+    """A rollback then finds a set whose searches rank all codes, for its readers too."""
+    connection = listed.connection
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT ON items TO reader")
+    listed.grant("reader")
+    before = listed.search(QUERY, 20, candidates=3000, effort=1000)
+    _, landmarks = tables_of(listed)
+    listed.swap(access="scan", force=True)
+    connection.execute(f"{fault} hashindex.{landmarks}".encode())
+    assert operations.repair(listed).done == ("removed incomplete landmarks of the former set",)
+    assert operations.repair(listed).done == ()
+    listed.rollback()
+    assert_fresh(reopened(listed))
+    assert listed.search(QUERY, 20, candidates=3000) == before
+    assert HashIndex.open(reader, "items_idx").search(QUERY, 20, candidates=3000) == before
+    listed.prune()
+    listed.rebalance()
+    assert_listed(reopened(listed))
 
 
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)

@@ -60,7 +60,7 @@ def test_writers_do_not_need_pg_hashindex(connection, as_role, items, model, acc
     writer.execute("TRUNCATE items")
     assert index.summary().codes == 0
     for statement in (
-        *(["SELECT hashindex.refresh_items_idx('{1}')"] if access != "column" else []),
+        "SELECT hashindex.refresh_1('{1}')",
         "TABLE hashindex.model",
         "SELECT hashindex.sync_items_idx()",
         "CREATE TABLE pg_temp.own (id bigint, category text, embedding public.vector(8));"

@@ -111,7 +111,7 @@ def test_shared_objects_stay_with_the_other_index(one, connection, as_role):
     exact = "SELECT id::bigint, distance FROM hashindex.exact_search('second', '[1,2,3,4,5,6,7,8]')"
     assert reader.execute(second_search).fetchall() == reader.execute(exact).fetchall()
     with denied():
-        reader.execute("TABLE hashindex.second_codes")
+        reader.execute("TABLE hashindex.set_2_codes")
     connection.execute("REVOKE SELECT ON items FROM reader")
     one.revoke("reader")
     assert rights(connection, "reader") == before - {("items", "SELECT")}

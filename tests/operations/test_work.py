@@ -170,15 +170,17 @@ def test_the_command_that_continues_dead_work(connection, model, items, on):
     assert said.count(f": dead; continue: {encode}\n") == 2
     assert said.count(f": dead; continue: {repair}\n") == 1
     index.encode()
-    assert ("swap", encode) not in told()
-    assert ("repair", repair) in told()
-    connection.execute(
-        "SELECT hashindex._begin_swap('Its-1', 'lsh', 'scan', NULL, NULL, NULL, false)"
-    )
+    assert told() == {("repair", repair)}
+    begin = "SELECT hashindex._begin_swap('Its-1', 'lsh', %s, NULL, NULL, NULL, false)"
+    connection.execute(begin, ["scan"])
     add_dead(connection, "swap", "Its-1")
-    assert ("swap", encode) in told()
+    assert told() == {("swap", encode), ("repair", repair)}
     on("index", "repair", "Its-1", "--undo")
-    assert "swap" not in {work for work, _ in told()}
+    assert told() == set()
+    # A build of pgvector's is not continued: the next run makes it again.
+    connection.execute(begin, ["hnsw"])
+    add_dead(connection, "swap", "Its-1")
+    assert told() == set()
     index.drop()
     assert connection.execute("SELECT count(*) FROM hashindex.claim").fetchone() == (0,)
 
@@ -187,16 +189,17 @@ def test_what_the_commands_say(on, bare):
     assert json.loads(on("index", "list", "--json").stdout)[0]["work"] == []
     with encoding(bare.connection) as work:
         work.phase("encoding", 400)
-        bare.connection.execute(
-            "UPDATE hashindex.claim SET rows_done = 100, phase_started_at = now() - interval '50 s'"
-        )
         for command in (["list"], ["show", "items_idx"]):
+            bare.connection.execute(
+                "UPDATE hashindex.claim "
+                "SET rows_done = 300, phase_started_at = now() - interval '450 s'"
+            )
             result = on("index", *command)
-            assert "encode 25%, 0:02:30 left" in result.stdout
-            assert "encode of items_idx: encoding, 100 of 400 rows, by postgres" in result.stderr
+            assert "encode 75%, 0:02:30 left" in result.stdout
+            assert "encode of items_idx: encoding, 300 of 400 rows, by postgres" in result.stderr
             found = json.loads(on("index", *command, "--json").stdout)
             (one,) = (found[0] if command == ["list"] else found)["work"]
-            assert (one["work"], one["share"], one["time_left"]) == ("encode", 0.25, 150)
+            assert (one["work"], one["share"], one["time_left"]) == ("encode", 0.75, 150)
             assert (one["pid"], one["resume"]) == (bare.connection.info.backend_pid, None)
 
 

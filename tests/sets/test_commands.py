@@ -207,11 +207,12 @@ def test_work_on_lists_is_refused_for_sets(connection, docs):  # noqa: F811
     for call in (index.encode, index.rebalance, lambda: index.grant("postgres")):
         with pytest.raises(InvalidInputError, match="is kept by pgvector"):
             call()
-    for statement in (
-        "code_of('docs', '1')", "grant_reader('docs', 'postgres')",
-        "near_duplicates('docs', 0.1, 3)",
-    ):  # fmt: skip
-        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="kept by pgvector"):
+    for statement, why in (
+        ("code_of('docs', '1')", "is kept by pgvector"),
+        ("grant_reader('docs', 'postgres')", "is kept by pgvector"),
+        ("near_duplicates('docs', 0.1, 3)", "searches codes of docs:1 in hnsw, and"),
+    ):
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=why):
             connection.execute(f"SELECT hashindex.{statement}".encode())
 
 

@@ -142,11 +142,13 @@ def test_near_duplicates_name_the_command_that_serves_them(connection, docs, cod
     create(connection, model=model)
     refused = on("dedup", "docs", "--max-distance", "0.01", "--into", "pairs", code=3).stderr
     said = " ".join(refused.split())
-    assert "is kept by pgvector, and near-duplicates are found by lists" in said
-    command = said[said.index("pg-hashindex index create") :].rstrip("'.)")
-    assert command.endswith(f"--model {'MODEL' if model == 'none' else model} --access lists")
+    held = "vectors as halfvec" if model == "none" else f"codes of {model}"
+    assert f"searches {held} in hnsw, and near-duplicates are found by lists with landmarks" in said
+    command = said[said.index("pg-hashindex index swap") :].rstrip("'.)")
+    more = " --model MODEL" if model == "none" else ""
+    assert command == f"pg-hashindex index swap docs --access lists{more}"
     on(*command.replace("MODEL", "m").split()[1:])
-    on("dedup", "docs_lists", "--max-distance", "0.01", "--into", "pairs")
+    on("dedup", "docs", "--max-distance", "0.01", "--into", "pairs")
 
 
 def test_words_within_a_tenant_that_no_index_has(connection, docs):  # noqa: F811
