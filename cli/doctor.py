@@ -244,7 +244,7 @@ def _print(found: "Diagnosis") -> None:
             most=_WIDTH,
         )
         if found.codes:
-            echo(f"candidates of codes: on {found.codes[0].rows} sampled rows, without an index")
+            echo(f"candidates of codes: estimated for {found.codes[0].rows} rows, without an index")
         for scope in found.scopes:
             if scope.filter is not None:
                 rows = "some" if scope.rows is None else scope.rows

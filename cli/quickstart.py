@@ -22,7 +22,7 @@ from pg_hashindex.models.model import Metric
 from pg_hashindex.models.store import StoredModel
 from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality import quickstart as steps
-from pg_hashindex.quality.code_fits import try_code
+from pg_hashindex.quality.code_fits import train_code
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
@@ -203,7 +203,7 @@ def _train(url: str, found: Diagnosis, name: str, metric: str, method: str) -> S
             X = sample_table(
                 connection, table.name, table.column, rows=sample_rows(method), metric=metric
             ).X
-        trained, _ = try_code(X, method, metric, name=name)
+        trained = train_code(X, method, metric, name=name)
         with connected(url) as connection:
             saved = store.save(connection, trained)
             return store.describe(connection, f"{saved.name}:{saved.version}")

@@ -1,25 +1,57 @@
-"""How many candidates kinds of codes need on a sample of rows; nothing is written."""
+"""How many candidates kinds of codes need in a table; nothing is written."""
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from ..metrics.search import candidates_in_table
+from ..models.codes import hamming_distances
 from ..models.model import OPERATORS, Metric, Model
 from ..training import train
 from .doctor_findings import CODES, CodeFit
 
+_RECALL = 0.98
 
-def try_code(
+
+def train_code(
     X: NDArray[Any], code: str, metric: str, *, name: str = "sample", force: bool = False
-) -> tuple[Model, CodeFit | None]:
-    """Train a model of a kind of code, and measure it on the rows that training holds back.
-
-    There is no measure of very few rows.
-    """
+) -> Model:
+    """Train a model of a kind of code."""
     method, options = CODES[code]
     used: Metric = metric if metric in OPERATORS else "l2"  # type: ignore[assignment]
-    model = train(X, name, method, metric=used, force=force, **options)
-    found = model.training.get("recall")
-    if found is None:
-        return model, None
-    return model, CodeFit(code, model.n_bits, found["candidates"], found["value"], found["among"])
+    return train(X, name, method, metric=used, force=force, **options)
+
+
+def fit_code(
+    code: str,
+    model: Model,
+    queries: NDArray[np.float32],
+    near: NDArray[np.float32],
+    sample: NDArray[np.float32],
+    rows: int,
+    are_near: NDArray[np.bool_],
+) -> CodeFit:
+    """Count the candidates that a table needs.
+
+    Parameters
+    ----------
+    queries : (m, d)
+    near : (m, j, d)
+        The rows of the table that are nearest to each query, nearest first.
+    sample : (n, d)
+        Rows of the table.
+    rows
+        How many rows the table has.
+    are_near : (m, n)
+        Which sampled rows are the query's own, or among the near ones.
+    """
+    asked, others = model.encode(queries), model.encode(sample)
+    by_near, by_others = [], []
+    for query, rows_near in zip(asked[:, None], near, strict=True):
+        by_near.append(hamming_distances(query, model.encode(rows_near))[0])
+        by_others.append(hamming_distances(query, others)[0])
+    candidates = candidates_in_table(
+        np.array(by_near), np.array(by_others), rows, recall=_RECALL, are_near=are_near
+    )
+    return CodeFit(code, model.n_bits, candidates, _RECALL, rows)

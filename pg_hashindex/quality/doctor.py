@@ -9,8 +9,9 @@ answers are compared on the same rows; `quality.advice` says what follows from i
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import compress
 from typing import Any, LiteralString
 
 import numpy as np
@@ -73,14 +74,19 @@ _WARM_UP = 3
 # The parts of the time left that exact answers may take, and training of codes.
 _SHARE_OF_TRUTH = 0.4
 _SHARE_OF_CODES = 0.2
-# Rows to try codes on.
+# Rows to try codes on, the queries for that, and the rows near each of these.
 _CODE_ROWS = 5_000
+_CODE_QUERIES, _NEAR_ROWS = 50, 50
 # Before PostgreSQL 18, each step that is switched off and cannot be avoided adds this to the cost.
 _SWITCHED_OFF = 1e10
 _JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost")
 _MOST_QUERIES = 10_000
 _HIDDEN: LiteralString = "SELECT CASE WHEN row_security_active($1::oid) THEN current_user::text END"
 # The query that everybody writes.
+_NEAR: LiteralString = (
+    "SELECT {key}, {column}, ({distance}) OPERATOR(pg_catalog.+) 0 AS distance FROM {table} "
+    "ORDER BY distance LIMIT {n}"
+)
 _PLAIN: LiteralString = "SELECT ctid FROM {table}{where} ORDER BY {distance} LIMIT {n}"
 
 
@@ -308,8 +314,9 @@ class _Doctor:
         named = metric or next(filter(None, metrics), None)
         self._metric, self._assumed = named or "cosine", named is None
         self._facts: TableFacts
-        # The rows that were drawn.
+        # The rows that were drawn, and their places.
         self._rows: NDArray[np.float32]
+        self._places: list[Any]
         # Counts searches that are done, of those planned.
         self._bar: Progress
 
@@ -345,6 +352,7 @@ class _Doctor:
             notes=self._notes,
         )
         self._rows = np.stack([as_vector(row[0]).to_numpy() for row in rows]).astype(np.float32)
+        self._places = [row[1:3] for row in rows]
         if given is None:
             chosen = np.random.default_rng(seed).permutation(len(rows))[:wanted]
             return [
@@ -497,7 +505,7 @@ class _Doctor:
                         diagnosis.points.extend(points)
             if filter_ is None:
                 with self._part(len(CODES) * self._tries_codes):
-                    diagnosis.codes.extend(self._try_codes() if self._tries_codes else ())
+                    diagnosis.codes.extend(self._try_codes(asked) if self._tries_codes else ())
         return first
 
     def _scopes(self, filter_: str | None) -> list[tuple[str, str | None]]:
@@ -689,28 +697,54 @@ class _Doctor:
             if limit >= 0:
                 self._set(name, limit + added)
 
-    def _try_codes(self) -> Iterator[CodeFit]:
-        """Find how many candidates codes need, on the rows that were drawn."""
+    def _try_codes(self, asked: list[Query]) -> Iterator[CodeFit]:
+        """Find how many candidates codes need in the table."""
         # These load SciPy.
-        from .code_fits import try_code
+        from .code_fits import fit_code, train_code
 
         tell(f"trying codes on {len(self._rows)} rows")
-        X = self._rows[are_trainable(self._rows)]
+        usable = are_trainable(self._rows)
+        X, places = self._rows[usable], list(compress(self._places, usable))
         until = time.monotonic() + _SHARE_OF_CODES * (self._deadline - time.monotonic())
+        near = self._near(asked[:_CODE_QUERIES], until)
+        if not near:
+            return
+        queries = np.stack([query.vector.to_numpy() for query in asked[: len(near)]])
+        length = min(len(rows) for rows in near)
+        vectors = np.stack(
+            [[as_vector(row[2]).to_numpy() for row in rows[:length]] for rows in near]
+        )
+        are_near = np.zeros((len(near), len(places)), bool)
+        for number, (query, rows) in enumerate(zip(asked, near, strict=False)):
+            there = {query.row_id, *(row[:2] for row in rows[:length])}
+            are_near[number] = [place in there for place in places]
+        count = max(self._facts.rows, length)
         for code in CODES:
             if time.monotonic() > until:
                 return
             try:
-                _, fit = try_code(X, code, self._metric, force=True)
+                model = train_code(X, code, self._metric, force=True)
+                fit = fit_code(code, model, queries, vectors, X, count, are_near)
             except InvalidInputError:  # rows from which nothing can be learned
                 continue
             self._bar.update()
-            if fit is not None:
-                self._tell(
-                    f"{code}: {fit.candidates} candidates of {fit.rows} rows: recall "
-                    f"{fit.recall:.3g}"
-                )
-                yield fit
+            self._tell(f"{code}: {fit.candidates} candidates of {fit.rows} rows")
+            yield fit
+
+    def _near(self, asked: list[Query], until: float) -> list[list[Any]]:
+        """Return place and vector of the rows nearest to each query; none in a small table."""
+        statement = self._column.statement(_NEAR, self._metric, _NEAR_ROWS + 1)
+        found: list[list[Any]] = []
+        with suppress(_LateError), self._by(until), reading(self._connection, statement):
+            run = Prepared(self._connection, statement)
+            for query in asked:
+                others = [row for row in run(query.vector) if row[:2] != query.row_id]
+                near = [row for row in others[:_NEAR_ROWS] if row[2] is not None]
+                if len(near) < 10:
+                    return []
+                found.append(near)
+                self._limit(until)
+        return found
 
     # Statements ---------------------------------------------------------------------------------
 

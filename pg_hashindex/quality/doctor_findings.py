@@ -335,7 +335,7 @@ class Point:
 
 @dataclass(frozen=True)
 class CodeFit:
-    """How many rows a search has to re-rank that ranks by a kind of code, on sampled rows.
+    """How many rows a search of the table has to re-rank that ranks by a kind of code.
 
     Attributes
     ----------
@@ -344,10 +344,9 @@ class CodeFit:
     bits
         The length of a code.
     candidates, recall
-        The fewest candidates that hold .98 of the true ten nearest, at most 200; and what they
-        hold.
+        The fewest candidates that hold .98 of the true ten nearest; and that .98.
     rows
-        Among how many rows.
+        Of how many rows of the table.
     """
 
     code: str

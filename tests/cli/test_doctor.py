@@ -713,7 +713,7 @@ def test_findings_are_reported_as_they_come(on_bare, bare, docs):
         r"exact search by l2: p50 [\d.]+ ms",
         r"docs_hnsw, ef_search 40 \(now\): recall [\d.]+, p50 [\d.]+ ms",
         r"docs_hnsw, ef_search 400, iterative where part = 3: recall 1, p50 [\d.]+ ms",
-        r"thermometer: \d+ candidates of \d+ rows: recall [\d.]+",
+        r"thermometer: \d+ candidates of \d+ rows",
     ):
         assert re.search(finding + r" \(\d+% done\)\n", said)
     shares = [int(share) for share in re.findall(r"\((\d+)% done\)", said)]
@@ -724,7 +724,7 @@ def test_findings_are_reported_as_they_come(on_bare, bare, docs):
 
 @pytest.mark.usefixtures("slow_machine")
 def test_codes_are_tried_without_an_index(on_bare, bare):
-    """By the candidates that they need on a sample."""
+    """By the candidates that they need in the table."""
     rng = np.random.default_rng(4)
     # All on one side of 0: plain signs say nothing.
     vectors = (20 + rng.standard_normal((1500, 64))).astype(np.float32)
@@ -733,7 +733,7 @@ def test_codes_are_tried_without_an_index(on_bare, bare):
     codes = {one["code"]: one for one in found["codes"]}
     assert [*codes] == ["thermometer", "itq"]
     assert codes["thermometer"]["candidates"] < 150
-    assert codes["thermometer"]["rows"] == 1350
+    assert codes["thermometer"]["rows"] == 1500
     assert codes["thermometer"]["bits"] in range(64, 8 * 64 + 1, 64)
     bare.execute(
         "CREATE INDEX signs ON docs USING hnsw ((binary_quantize(v)::bit(64)) bit_hamming_ops)"

@@ -281,13 +281,13 @@ def test_no_model_is_left_after_a_failure(start, bare, monkeypatch):
 def test_sessions_that_the_server_ends_while_a_model_is_trained(start, bare, monkeypatch):
     name = sql.Identifier(bare.info.dbname)
     bare.execute(sql.SQL("ALTER DATABASE {} SET idle_session_timeout = '300ms'").format(name))
-    train_ = quickstart_module.try_code
+    train_ = quickstart_module.train_code
 
     def slowly(*given, **options):
         time.sleep(1)
         return train_(*given, **options)
 
-    monkeypatch.setattr(quickstart_module, "try_code", slowly)
+    monkeypatch.setattr(quickstart_module, "train_code", slowly)
     start("--writes", "50", "--yes")
     with connect(bare.info.dsn) as session:
         assert HashIndex.open(session, NAME).encoded
