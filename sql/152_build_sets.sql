@@ -248,7 +248,10 @@ DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = s.model_id;
     longer boolean;
 BEGIN
+    -- Nothing of the state of the set that it is to replace.
+    s := jsonb_populate_record(NULL::hashindex.index_set, to_jsonb(s) - '{encoded,unverified,trained_rows,generation,table_oid,codes_oid,relation}'::text[]);
     s.halves := false;
+    s.owns_relation := false;
     s.state := 'building';
     s.created_at := now();
     s.id := nextval('hashindex.index_set_id_seq');
@@ -313,11 +316,8 @@ BEGIN
     i.column_name := s.column_name;
     PERFORM hashindex._check_lists(i, s);
     s.stores := false;
-    s.owns_relation := false;
-    s.relation := NULL;
     s.encoded := false;
     s.unverified := false;
-    s.trained_rows := NULL;
     -- Measured on 300,000 text embeddings with 40 candidates: 80 lists find .955 of the ten nearest.
     s.effort := CASE s.access WHEN 'lists' THEN coalesce(s.effort, 80) END;
     s.candidates := coalesce(s.candidates, hashindex._usual_candidates(i, m)) FROM hashindex.model m WHERE m.id = s.model_id;
