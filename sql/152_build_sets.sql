@@ -259,12 +259,6 @@ BEGIN
         s := hashindex._begin_set_of_lists(i, s);
         RETURN;
     END IF;
-    s.encoded := NULL;
-    s.unverified := NULL;
-    s.trained_rows := NULL;
-    s.generation := NULL;
-    s.table_oid := NULL;
-    s.codes_oid := NULL;
     IF s.model_id IS NULL THEN
         s.halves := hashindex._vector_type(base, s.column_name) = '{ext}.halfvec';
         IF NOT s.halves THEN
