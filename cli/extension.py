@@ -10,37 +10,35 @@ from pg_hashindex.models.whole_files import write_whole
 from ._shared import note
 
 
-@click.group()
-def extension() -> None:
-    """Write the files of CREATE EXTENSION pg_hashindex, for servers that take some."""
-
-
-@extension.command()
+@click.command()
+@click.argument("path", type=click.Path(), required=False)
+@click.option(
+    "--install", is_flag=True, help="Copy the files to the PostgreSQL of this machine instead."
+)
 @click.option(
     "--pg-config",
     default="pg_config",
     show_default=True,
     metavar="PATH",
-    help="The server's own program pg_config.",
+    help="With --install: the server's own program pg_config.",
 )
-def install(pg_config: str) -> None:
-    """Copy the files to the PostgreSQL of this machine."""
-    written = files.install(pg_config)
-    note(f"{len(written)} files are in {written[0].parent}; in a database run:")
-    note("CREATE EXTENSION pg_hashindex CASCADE;")
-
-
-@extension.command()
-@click.argument("path", type=click.Path())
 @click.option(
     "--tle", is_flag=True, help="Write a script that registers the extension with pg_tle."
 )
-def write(path: str, tle: bool) -> None:
-    """Write the files into folder PATH, with a Makefile, META.json and a Dockerfile.
+def extension(path: str | None, install: bool, pg_config: str, tle: bool) -> None:
+    """Write the files of CREATE EXTENSION pg_hashindex, for servers that take some.
 
-    With --tle, PATH is the file of the script.
+    They come into folder PATH, with a Makefile, META.json and a Dockerfile. With --tle, PATH is the
+    file of the script.
     """
+    if (path is None) != install or (install and tle):
+        raise click.UsageError("name the folder or the file to write, or give --install alone")
+    if path is None:
+        written = files.install(pg_config)
+        note(f"{len(written)} files are in {written[0].parent}; in a database run:")
+        note("CREATE EXTENSION pg_hashindex CASCADE;")
+        return
     if tle:
         write_whole(Path(path), files.tle_script().encode())
-    for written in [path] if tle else files.write(path):
-        click.echo(written)
+    for made in [path] if tle else files.write(path):
+        click.echo(made)

@@ -100,7 +100,7 @@ def create(
     by_lists = options["access"] in ("lists", "scan")
     if by_lists and options["model"] is None:
         raise click.UsageError(
-            "give --model, one of pg-hashindex model list; to train one: pg-hashindex model train "
+            "give --model, one of pg-hashindex model show; to train one: pg-hashindex model train "
             f"NAME --table {shlex.quote(options['table'])} --column "
             f"{shlex.quote(options['column'])}"
         )
@@ -165,10 +165,24 @@ def rebalance(database_url: str, name: str, as_json: bool, **options: Any) -> No
     )
 
 
-@index.command("list")
+@index.command(short_help="Show index NAME, or list every index.")
+@verbose_option
+@click.argument("name", required=False)
 @of_database
-def list_all(database_url: str, as_json: bool) -> None:
-    """List every index, and the work on it: how far it is, or the command that continues it."""
+def show(database_url: str, name: str | None, as_json: bool) -> None:
+    """Show index NAME: its table and model, its codes and their size, and what is to do.
+
+    --verbose shows its settings too. Without NAME, list every index, and the work on it: how far it
+    is, or the command that continues it.
+    """
+    if name is None:
+        _list_all(database_url, as_json)
+        return
+    with opened(database_url, name) as found:
+        _print_index(found.row, as_json)
+
+
+def _list_all(database_url: str, as_json: bool) -> None:
     with connected(database_url) as connection:
         work = list_work(connection)
         rows = [
@@ -185,18 +199,6 @@ def list_all(database_url: str, as_json: bool) -> None:
         row["access"] = row["access"] if row["encoded"] else NOT_ENCODED
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
     _note_work(work)
-
-
-@index.command()
-@verbose_option
-@of_name
-def show(database_url: str, name: str, as_json: bool) -> None:
-    """Show index NAME: its table and model, its codes and their size, and what is to do.
-
-    --verbose shows its settings too.
-    """
-    with opened(database_url, name) as found:
-        _print_index(found.row, as_json)
 
 
 @index.command()
@@ -328,43 +330,40 @@ def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
     is_flag=True,
     help="Instead of repairing NAME, drop objects that belong to no index.",
 )
+@table_options("After a renaming, its table", "After a renaming, its column of vectors.")
+@key_option("After a renaming, its key columns.")
+@tenant_option("After a renaming, its column of tenants.", "COLUMN")
 @of_database
 def repair(
-    database_url: str, name: str | None, full: bool, undo: bool, orphans: bool, as_json: bool
+    database_url: str,
+    name: str | None,
+    full: bool,
+    undo: bool,
+    orphans: bool,
+    as_json: bool,
+    **names: Any,
 ) -> None:
     """Repair index NAME, and print what was done; exit code 1 if something is left.
 
     Makes missing parts, removes wrong codes, encodes rows without a code, and finishes interrupted
-    work. May be run again at any time. If the table or a column was renamed, use: index rebind.
+    work. May be run again at any time. Where a table or columns were renamed, name them: then every
+    code is compared with its row.
     """
+    renamed = any(names.values())
     if orphans:
-        if name is not None or full or undo:
+        if name is not None or full or undo or renamed:
             raise click.UsageError("--orphans goes with no index and no other option")
         _drop_orphans(database_url, as_json)
         return
     if name is None:
         raise click.UsageError("name an index to repair, or give --orphans")
+    if undo and renamed:
+        raise click.UsageError("--undo goes with no new names")
     with opened(database_url, name) as found, progress(f"repairing index {name}"):
-        result = pg_hashindex.operations.repair(found, full=full, undo=undo)
-    _print_repaired(result, as_json)
-
-
-@index.command(
-    short_help="Name the table or columns of index NAME after a renaming, and repair it."
-)
-@table_options(column="Its column of vectors.  [default: as before]")
-@key_option("Its key columns.  [default: as before]")
-@tenant_option("Its column of tenants.  [default: as before]", "COLUMN")
-@of_name
-def rebind(database_url: str, name: str, as_json: bool, **names: Any) -> None:
-    """Name the table or columns of index NAME after a renaming, and repair it.
-
-    Compares every code with a fresh encoding of its row.
-    """
-    if not any(names.values()):
-        raise click.UsageError("give --table, --column, --id or --tenant")
-    with opened(database_url, name) as found, progress(f"repairing index {name}"):
-        result = pg_hashindex.operations.rebind(found, **names)
+        if renamed:
+            result = pg_hashindex.operations.rebind(found, **names)
+        else:
+            result = pg_hashindex.operations.repair(found, full=full, undo=undo)
     _print_repaired(result, as_json)
 
 

@@ -280,11 +280,15 @@ def _print_next(stored: store.StoredModel, table: str, column: str) -> None:
         echo(f"\nNext: pg-hashindex index create INDEX {source} --model {name}")
 
 
-@model.command("list")
+@model.command(short_help="Show what is known about a model, or list every version of all.")
+@click.argument("reference", metavar="[NAME[:VERSION]]", required=False)
 @of_database
-def list_models(database_url: str, as_json: bool) -> None:
-    """List every version of every model."""
+def show(database_url: str, reference: str | None, as_json: bool) -> None:
+    """Show what is known about a model; without a name, list every version of every model."""
     with connected(database_url) as connection:
+        if reference is not None:
+            _print_model(store.describe(connection, reference), as_json)
+            return
         models = store.list_models(connection)
     if as_json:
         print_json([vars(stored) for stored in models])
@@ -295,15 +299,6 @@ def list_models(database_url: str, as_json: bool) -> None:
         [*first(m), LANGUAGES[m.evaluated_in], m.created_at, ", ".join(m.indexes)] for m in models
     ]
     print_table([*headings, "created", "indexes"], rows)
-
-
-@model.command()
-@model_argument
-@of_database
-def show(database_url: str, reference: str, as_json: bool) -> None:
-    """Show what is known about a model."""
-    with connected(database_url) as connection:
-        _print_model(store.describe(connection, reference), as_json)
 
 
 def _print_model(stored: store.StoredModel, as_json: bool, *, whole: bool = True) -> None:

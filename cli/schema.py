@@ -18,6 +18,11 @@ from ._shared import (
 )
 
 
+def _print_script(context: click.Context) -> None:
+    click.echo(installed.script(), nl=False)
+    context.exit()
+
+
 @click.group()
 def schema() -> None:
     """Install, upgrade or remove the schema in a database."""
@@ -29,6 +34,15 @@ def schema() -> None:
     metavar="ROLE",
     help="Role that administers the schema: it owns a schema that is made, and must own one that "
     "is there.  [default: your role]",
+)
+@click.option(
+    "--sql",
+    is_flag=True,
+    # Before other options: it needs no database.
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, parameter, given: _print_script(context) if given else None,
+    help="Print one script that installs everything with psql alone, and end.",
 )
 @url_option
 def upgrade(database_url: str, owner: str | None) -> None:
@@ -83,9 +97,3 @@ def status(database_url: str, as_json: bool) -> None:
     if not found.up_to_date:
         note("run: pg-hashindex schema upgrade")
         raise click.exceptions.Exit(NO)
-
-
-@schema.command()
-def sql() -> None:
-    """Print one script that installs everything with psql alone."""
-    click.echo(installed.script(), nl=False)

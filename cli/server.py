@@ -1,14 +1,13 @@
 """``pg-hashindex server``: the embedded PostgreSQL."""
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
 
-from ._shared import NO, json_option, note, print_json, print_table, together
+from ._shared import note, together
 
 server_options = together(
     click.option(
@@ -58,30 +57,6 @@ def stop(data_dir: Path | None, pg_version: str | None) -> None:
     embedded = find_server(data_dir, pg_version)
     stopped = embedded.stop()
     note(f"stopped: {embedded.data_dir}" if stopped else f"not running: {embedded.data_dir}")
-
-
-@server.command()
-@server_options
-@json_option
-def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None:
-    """Say whether the server runs, and its URL; exit code 1 if it does not run."""
-    found = find_server(data_dir, pg_version).status
-    if as_json:
-        print_json(asdict(found))
-    else:
-        print_table(
-            ["", "server"],
-            [
-                ["state", "running" if found.running else "not running"],
-                ["version", found.version],
-                ["process", found.pid],
-                ["data", found.data_dir],
-                ["log", found.log],
-                ["url", found.uri],
-            ],
-        )
-    if not found.running:
-        raise click.exceptions.Exit(NO)
 
 
 def _options(data_dir: Path | None, pg_version: str | None) -> str:

@@ -22,7 +22,7 @@ BEGIN
     LIMIT 1;
     IF wanted IS NULL THEN
         RAISE EXCEPTION 'model "%" does not exist', coalesce(reference, 'NULL')
-            USING ERRCODE = '42X01', HINT = 'List them: pg-hashindex model list.';
+            USING ERRCODE = '42X01', HINT = 'List them: pg-hashindex model show.';
     END IF;
     SELECT m.* INTO found FROM hashindex.readable_model m WHERE m.id = wanted;
     IF found.id IS NULL THEN

@@ -14,7 +14,7 @@ BEGIN
     SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'index "%" does not exist', coalesce(index_name, 'NULL')
-            USING ERRCODE = '42X02', HINT = 'List them: pg-hashindex index list.';
+            USING ERRCODE = '42X02', HINT = 'List them: pg-hashindex index show.';
     END IF;
     IF administers THEN
         PERFORM hashindex._check_administrator();
@@ -62,7 +62,7 @@ BEGIN
     SELECT x.* INTO s FROM hashindex.index_set x WHERE x.id = set_id AND x.access IN ('lists', 'scan');
     IF NOT FOUND THEN
         RAISE EXCEPTION 'another session dropped or gave up the lists of set %', set_id
-            USING ERRCODE = 'object_in_use', HINT = 'See what there is: pg-hashindex index list; and run it again.';
+            USING ERRCODE = 'object_in_use', HINT = 'See what there is: pg-hashindex index show; and run it again.';
     END IF;
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = s.index_name;
     i.column_name := s.column_name;

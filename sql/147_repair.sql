@@ -34,7 +34,7 @@ DECLARE
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     codes regclass := hashindex._table_of(s, 'codes');
     named text := i.name;
-    rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
+    rebind text := 'if it was renamed: pg-hashindex index repair ' || named;
     -- A set beside the one in use is given up alone.
     without text := CASE WHEN s.state IN ('former', 'ready') THEN 'pg-hashindex index prune ' || named WHEN s.state = 'building' THEN format('pg-hashindex index repair %s --undo', named) END;
     again text := coalesce(without, format('restore what was, or run pg-hashindex index drop %s and create it again', named));

@@ -286,7 +286,7 @@ def _update_extension(connection: sa.Connection, found: SchemaStatus) -> None:
             raise MissingSchemaError(
                 f"the extension pg_hashindex {found.extension} is installed, and the server has no "
                 f"files that update it to {release} of this release; on the server run: "
-                "pg-hashindex extension install"
+                "pg-hashindex extension --install"
             )
         _run(connection, f"ALTER EXTENSION pg_hashindex UPDATE TO '{release}'")
     # A dump of an earlier release brings the functions of its indexes along.

@@ -552,7 +552,7 @@ def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[Index
 def _only_row(found: list[IndexRow], name: str) -> IndexRow:
     if not found:
         raise UnknownIndexError(
-            f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
+            f"index {name!r} does not exist; see those that do with: pg-hashindex index show"
         )
     return found[0]
 

@@ -263,7 +263,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
             "--force",
             *source,
         )
-        on("model", "list")
+        on("model", "show")
         on("model", "show", "one")
         on("index", "create", "i", "--access", "scan", *source, "--model", "one")
         for access in ("lists", "scan"):
@@ -287,7 +287,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("index", "rollback", "i")
         on("index", "prune", "i")
         on("index", "show", "i")
-        on("index", "list")
+        on("index", "show")
         on("doctor", *source[1::2], *quick, "--html", tmp_path / "page.html")
         on("index", "grant", "i", "reader")
         on("index", "grant", "i", "reader", "--revoke")

@@ -67,8 +67,8 @@ def test_names_are_printed_escaped(on, connection, items, model):
     name = "items_idx"
     indexed(connection, name, table=psycopg.sql.Identifier(HOSTILE).as_string(connection))
     for arguments in (
-        ("index", "list"),
-        ("index", "list", "--json"),
+        ("index", "show"),
+        ("index", "show", "--json"),
         ("index", "show", name),
         ("index", "show", name, "--json"),
         ("index", "check", name),
@@ -100,7 +100,7 @@ def test_a_table_in_a_terminal(capsys, monkeypatch):
 
 def test_json_is_the_name_all_the_same(on, connection, model):
     store.save(connection, Model("\u202ex\u009b", "lsh", 8, model.layers))
-    said = on("model", "list", "--json").output
+    said = on("model", "show", "--json").output
     assert "\u202e" not in said
     assert "\u202ex\u009b" in [line["name"] for line in json.loads(said)]
 

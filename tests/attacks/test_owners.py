@@ -322,10 +322,10 @@ async def test_an_async_superuser(keeper, url):
 @pytest.mark.parametrize(
     "command",
     [
-        ("index", "list"),
+        ("index", "show"),
         ("index", "show", "own"),
         ("search", "own", "--like", "1"),
-        ("model", "list"),
+        ("model", "show"),
         ("schema", "status"),
         ("schema", "downgrade", "--yes"),
     ],

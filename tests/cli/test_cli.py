@@ -97,7 +97,7 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
         "--bits", "24", "--metric", "cosine", "--json",
     )  # fmt: skip
     assert json.loads(second.stdout)["version"] == 2
-    models = json.loads(on("model", "list", "--json").stdout)
+    models = json.loads(on("model", "show", "--json").stdout)
     assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 16), ("m", 2, 24)]
     assert "m:1" in on("model", "show", "m:1").stdout
 
@@ -122,8 +122,8 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
     )
     assert "1200 rows have no code" in on("index", "show", "later").stderr
     assert "encoded 1200 rows" in on("index", "encode", "later").stderr
-    assert "docs_idx" in on("index", "list").stdout
-    assert len(json.loads(on("index", "list", "--json").stdout)) == 2
+    assert "docs_idx" in on("index", "show").stdout
+    assert len(json.loads(on("index", "show", "--json").stdout)) == 2
 
     query = json.dumps(rows[5].tolist())
     hits = json.loads(on("search", "docs_idx", "--query", query, "-k", "3", "--json").stdout)
@@ -152,7 +152,7 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
 
 
 def test_schema_sql_needs_no_database(run):
-    assert run("schema", "sql").stdout.rstrip().endswith("COMMIT;")
+    assert run("schema", "upgrade", "--sql").stdout.rstrip().endswith("COMMIT;")
 
 
 def test_names_as_sql_writes_them(on, docs):
@@ -235,7 +235,7 @@ def test_training_refused(on, docs, arguments, message):
     result = on("model", "train", "m", "--method", "lsh", *arguments, code=3)
     assert message in result.stderr
     assert "Traceback" not in result.stderr
-    assert json.loads(on("model", "list", "--json").stdout) == []
+    assert json.loads(on("model", "show", "--json").stdout) == []
 
 
 def test_cuts(on, docs):
@@ -309,14 +309,14 @@ def test_bad_parameters(on, docs):
 
 
 def test_no_database(run):
-    result = run("model", "list", code=2)
+    result = run("model", "show", code=2)
     assert "PG_HASHINDEX_DATABASE_URL" in result.stderr
     assert "server start" in result.stderr
 
 
 def test_the_environment_names_the_database(run, url, monkeypatch):
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
-    run("model", "list")
+    run("model", "show")
 
 
 def test_which_database(run, url, empty_url, monkeypatch):
@@ -326,13 +326,13 @@ def test_which_database(run, url, empty_url, monkeypatch):
     monkeypatch.setenv("PGPORT", str(parts["port"]))
     monkeypatch.setenv("PGUSER", str(parts["user"]))
     monkeypatch.setenv("PGDATABASE", str(parts["dbname"]))
-    run("model", "list")
+    run("model", "show")
     run("schema", "status")
     monkeypatch.setenv("DATABASE_URL", empty_url)
-    assert "schema upgrade" in run("model", "list", code=3).stderr
+    assert "schema upgrade" in run("model", "show", code=3).stderr
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
-    run("model", "list")
-    assert "schema upgrade" in run("model", "list", "--database-url", empty_url, code=3).stderr
+    run("model", "show")
+    assert "schema upgrade" in run("model", "show", "--database-url", empty_url, code=3).stderr
 
 
 def test_an_index_is_dropped_when_somebody_says_so(on, docs):
@@ -341,7 +341,7 @@ def test_an_index_is_dropped_when_somebody_says_so(on, docs):
     on("index", "create", "i", "--access", "scan", *source, "--model", "m")
     asked = on("index", "drop", "i", code=1)  # without a terminal
     assert "Drop index i of" in asked.stderr
-    assert "i  " in on("index", "list").stdout
+    assert "i  " in on("index", "show").stdout
     on("index", "drop", "i", "--yes")
     assert "does not exist" in on("index", "drop", "i", code=3).stderr
 
@@ -386,7 +386,7 @@ def test_columns_of_what_is_found(on, connection, docs):
     ],
 )
 def test_unreachable(run, address):
-    for command in (["model", "list"], ["schema", "status"]):
+    for command in (["model", "show"], ["schema", "status"]):
         result = run(*command, "--database-url", address, code=3)
         assert result.stderr.startswith("Error: cannot connect to")
         assert len(result.stderr.splitlines()) == 1
@@ -397,8 +397,8 @@ def test_unreachable(run, address):
 
 def test_without_the_schema(run, empty_url):
     for command in (
-        ["model", "list"],
-        ["index", "list"],
+        ["model", "show"],
+        ["index", "show"],
         ["search", "i", "--like", "1"],
         ["model", "train", "m", "--method", "lsh", "--bits", "8", "--table", "t", "--column", "v"],
     ):
@@ -408,7 +408,7 @@ def test_without_the_schema(run, empty_url):
 
 def test_without_pgvector(run, make_database):
     bare = make_database("template0")
-    for command in (["model", "list"], ["schema", "upgrade"]):
+    for command in (["model", "show"], ["schema", "upgrade"]):
         result = run(*command, "--database-url", bare, code=3)
         assert "CREATE EXTENSION vector" in result.stderr
 
@@ -492,7 +492,7 @@ def test_demo(run, server, server_folder, monkeypatch):
         ):
             assert word in result.stdout
         assert "making database pg_hashindex_demo, and" in result.stderr
-        assert run("server", "status", *arguments, code=1).stdout
+        assert "not running" in run("server", "stop", *arguments).stderr
 
 
 @pytest.mark.parametrize("on_path", [False, True])

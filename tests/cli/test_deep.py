@@ -200,4 +200,4 @@ def test_refused_in_a_line(on, connection, options, message):
     refused = on(*training("bgdh", *TABLE), *options, code=3)
     assert message in refused.stderr
     assert refused.stderr.splitlines()[-1].startswith("Error: ")
-    assert json.loads(on("model", "list", "--json").stdout) == []
+    assert json.loads(on("model", "show", "--json").stdout) == []

@@ -47,7 +47,7 @@ def test_ctrl_c_while_a_command_works(url, connection):
     with connection.transaction():
         connection.execute("LOCK TABLE hashindex.model IN ACCESS EXCLUSIVE MODE")
         process = subprocess.Popen(
-            [sys.executable, "-m", "pg_hashindex", "model", "list", "--database-url", url],
+            [sys.executable, "-m", "pg_hashindex", "model", "show", "--database-url", url],
             stderr=subprocess.PIPE,
             text=True,
             # A shell has its background jobs ignore SIGINT, and what they start.

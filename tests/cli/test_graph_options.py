@@ -126,4 +126,4 @@ def test_refused(on, arguments, code, message):
     refused = on(*TRAIN, *TABLE, *arguments, code=code)
     assert message in refused.stderr
     assert "tagged" in refused.stderr or "those" not in message
-    assert json.loads(on("model", "list", "--json").stdout) == []
+    assert json.loads(on("model", "show", "--json").stdout) == []

@@ -20,7 +20,7 @@ ANSWERS = {
     "schema is current": (("schema", "status"), 0),
     "recall is missed": (("evaluate", "items_idx", "--queries", "5", "--fail-under", "1"), 1),
     "no terminal": (("index", "drop", "items_idx"), 1),
-    "no such option": (("index", "list", "--nonsense"), 2),
+    "no such option": (("index", "show", "--nonsense"), 2),
     "an argument too few": (("search", "items_idx"), 2),
     "no such index": (("index", "show", "nothing"), 3),
     "no such file": (("model", "import", "/nothing/there"), 3),
@@ -42,7 +42,7 @@ def test_exit_codes(on, index, case):
         (("serch", "items_idx"), 2, "No such command 'serch'; did you mean 'search'?"),
         (("doctor", "itms"), 3, "did you mean 'items'?"),
         (("search", "items_id", "--like", "1"), 3, "did you mean 'items_idx'?"),
-        (("model", "show", "lhs:1"), 3, "pg-hashindex model list; did you mean 'lsh'?"),
+        (("model", "show", "lhs:1"), 3, "pg-hashindex model show; did you mean 'lsh'?"),
         (
             ("search", "items_idx", "--like", "nginx"),
             3,
@@ -90,7 +90,7 @@ def test_everyday_commands_come_first(run):
 
 
 def test_no_server(run):
-    run("model", "list", "--database-url", "postgresql://127.0.0.1:1/db", code=3)
+    run("model", "show", "--database-url", "postgresql://127.0.0.1:1/db", code=3)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_verbose(on, run):
     assert refused.startswith("Traceback (most recent call last):")
     assert refused.splitlines()[-1].startswith("Error: index 'nothing' does not exist")
     for url in ("postgresql://me:secret@127.0.0.1:1/db", "postgresql://me:%secret@[::1/db"):
-        said = run("-v", "model", "list", "--database-url", url, code=3).stderr
+        said = run("-v", "model", "show", "--database-url", url, code=3).stderr
         assert said.startswith("Traceback")
         assert "secret" not in said
 

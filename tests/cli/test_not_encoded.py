@@ -19,9 +19,9 @@ def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
     )
     result = on(*made, "--model", "lsh", "--no-encode")
     assert SAID in result.output
-    assert SAID in on("index", "list").output
+    assert SAID in on("index", "show").output
     assert SAID in on("index", "show", "items_idx").output
-    assert json.loads(on("index", "list", "--json").output)[0]["encoded"] is False
+    assert json.loads(on("index", "show", "--json").output)[0]["encoded"] is False
     result = on("search", "items_idx", "--like", "1", "--json")
     assert SAID in result.stderr
     assert len(json.loads(result.stdout)) == 10
@@ -31,6 +31,6 @@ def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
     assert result.exit_code != 0
     assert "is not yet encoded; Run: pg-hashindex index encode items_idx" in result.output
     on("index", "encode", "items_idx")
-    for command in (("index", "list"), ("index", "show", "items_idx")):
+    for command in (("index", "show"), ("index", "show", "items_idx")):
         assert "not yet encoded" not in on(*command).output
     assert "not yet encoded" not in on("search", "items_idx", "--like", "1").output

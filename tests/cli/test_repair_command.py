@@ -24,10 +24,10 @@ def test_repair_says_what_it_did(on, made):
     assert "run pg-hashindex index check Its-1," in failed.stderr
     checked = on("index", "check", "Its-1", code=1).stdout
     assert "table public.items is not there any more" in checked
-    assert "pg-hashindex index rebind Its-1 --table TABLE" in checked
-    assert "index rebind" in on("index", "repair", "Its-1", code=3).stderr
-    on("index", "rebind", "Its-1", code=2)
-    assert on("index", "rebind", "Its-1", "--table", "things").stdout.splitlines() == [
+    assert "pg-hashindex index repair Its-1 --table TABLE" in checked
+    assert "index repair" in on("index", "repair", "Its-1", code=3).stderr
+    on("index", "repair", "Its-1", code=2)
+    assert on("index", "repair", "Its-1", "--table", "things").stdout.splitlines() == [
         """bound the index to "public"."things", column 'embedding', key 'id'""",
         "encoded 4 rows",
     ]

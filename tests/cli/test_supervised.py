@@ -196,5 +196,5 @@ def test_refused(on, arguments, message):
     result = on(*TRAIN, *arguments, code=3)
     assert message in result.stderr
     assert "Traceback" not in result.stderr
-    assert json.loads(on("model", "list", "--json").stdout) == []
-    assert on("model", "list").stdout.count("things") == 0
+    assert json.loads(on("model", "show", "--json").stdout) == []
+    assert on("model", "show").stdout.count("things") == 0

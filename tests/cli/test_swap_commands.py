@@ -43,7 +43,7 @@ def test_the_whole_way(url, connection, swapped):
     assert "a set is former: codes of lsh:1 in lists without landmarks" in err
     assert "index rollback items_idx" in err
     assert "index prune items_idx" in err
-    out, _ = run(url, "list", "--json")
+    out, _ = run(url, "show", "--json")
     assert [row["name"] for row in json.loads(out)] == [swapped]
     _, err = run(url, "rollback", swapped)
     assert "has its former set again: codes of lsh:1 in lists without landmarks" in err

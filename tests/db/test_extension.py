@@ -336,10 +336,10 @@ def test_schema_upgrade_says_what_to_do_without_the_files(older, folder, run):
     update = folder / f"pg_hashindex--{OLDER}--0.1.0.sql"
     text = update.read_text()
     update.unlink()
-    with pytest.raises(MissingSchemaError, match=r"update it to 0\.1\.0.*extension install"):
+    with pytest.raises(MissingSchemaError, match=r"update it to 0\.1\.0.*extension --install"):
         upgrade(older)
     told = run("schema", "upgrade", "--database-url", older, code=3)
-    assert "pg-hashindex extension install" in told.output
+    assert "pg-hashindex extension --install" in told.output
     update.write_text(text)
 
 
@@ -460,7 +460,7 @@ def test_install_says_what_is_wrong(tmp_path, run):
     with pytest.raises(InvalidInputError, match="nowhere/extension cannot be written"):
         extension.install(str(program))
     (tmp_path / "nowhere" / "extension").mkdir(parents=True)
-    told = run("extension", "install", "--pg-config", program)
+    told = run("extension", "--install", "--pg-config", program)
     assert "CREATE EXTENSION pg_hashindex CASCADE" in told.output
     assert sorted(path.name for path in (tmp_path / "nowhere" / "extension").iterdir()) == sorted(
         extension.files()
@@ -468,8 +468,8 @@ def test_install_says_what_is_wrong(tmp_path, run):
 
 
 def test_the_folder_for_pgxn(server, tmp_path, run):
-    """Its Makefile installs what `extension install` copies."""
-    run("extension", "write", tmp_path / "extension")
+    """Its Makefile installs what `extension --install` copies."""
+    run("extension", tmp_path / "extension")
     program, root = server.bin_dir / "pg_config", tmp_path / "root"
     subprocess.run(
         ["make", "--silent", "install", f"PG_CONFIG={program}", f"DESTDIR={root}"],
@@ -481,13 +481,13 @@ def test_the_folder_for_pgxn(server, tmp_path, run):
 
 def test_the_script_of_pg_tle_is_written(tmp_path, run):
     path = tmp_path / "script.sql"
-    assert run("extension", "write", "--tle", path).output == f"{path}\n"
+    assert run("extension", "--tle", path).output == f"{path}\n"
     assert path.read_text() == extension.tle_script()
 
 
 def test_the_recipe_of_the_image(folder, make_database, tmp_path, run):
     """The copied files reach the server, and its commands make the extension."""
-    run("extension", "write", tmp_path)
+    run("extension", tmp_path)
     lines = (tmp_path / "Dockerfile").read_text().splitlines()
     parent, copied, ran = [line for line in lines if not line.startswith("#")]
     assert parent == "FROM pgvector/pgvector:pg18"

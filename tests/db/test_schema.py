@@ -317,7 +317,7 @@ def test_a_schema_of_an_earlier_commit_is_refused(url, run, statement):
             for ask in (list_indexes, store.list_models):
                 with pytest.raises(MissingSchemaError, match=said):
                     ask(connection)
-        assert re.search(said, run("index", "list", "--database-url", url, code=3).output, re.S)
+        assert re.search(said, run("index", "show", "--database-url", url, code=3).output, re.S)
     with connect(url) as connection:
         assert catalog(connection) == before
 

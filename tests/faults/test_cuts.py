@@ -96,7 +96,7 @@ def cut(fault_server):
 COMMANDS = {
     "index encode": (["items_idx"], encode),
     "index swap": (["items_idx", "--model", "other", "--force"], swap("other")),
-    "index list": ([], None),
+    "index show": ([], None),
     "schema upgrade": ([], None),
 }
 

@@ -249,7 +249,7 @@ def test_commands(on, connection, things, vectors):
     on("search", "mine", "--like", "[1, 3]", "--radius", 3)
     on("index", "check", "mine", "--full")
     connection.execute("ALTER TABLE things RENAME tenant_id TO tenant")
-    done = on("index", "rebind", "mine", "--id", "tenant,id").stdout
+    done = on("index", "repair", "mine", "--id", "tenant,id").stdout
     assert "key '(tenant, id)'" in done
     assert on("index", "repair", "mine", "--full").stdout == ""
 

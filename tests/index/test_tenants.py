@@ -713,7 +713,7 @@ def test_tenants_are_renamed(index):
     _, status, _, detail, advice = table_check(index)
     assert status == "broken"
     assert 'tenant column "tenant" of public.things is not there any more' in detail
-    assert "pg-hashindex index rebind things_idx --tenant COLUMN" in advice
+    assert "pg-hashindex index repair things_idx --tenant COLUMN" in advice
     for column in ("stranger", "embedding"):
         with pytest.raises(InvalidInputError, match="name the column of the tenants"):
             operations.rebind(index, tenant=column)

@@ -147,7 +147,7 @@ def test_it_cannot_tell_whether_work_runs(house, url, on):
 
 
 def test_commands_that_read(on, tmp_path):
-    names = [line.split("  ")[0] for line in on("index", "list").stdout.splitlines()[1:]]
+    names = [line.split("  ")[0] for line in on("index", "show").stdout.splitlines()[1:]]
     assert "By-Lists" in names
     for name in ("scanned", "By-Lists", "swapped"):
         on("index", "show", name)

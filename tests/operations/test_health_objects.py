@@ -14,7 +14,7 @@ from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
-REBIND = "if it was renamed: pg-hashindex index rebind items_idx --{}"
+REBIND = "if it was renamed: pg-hashindex index repair items_idx --{}"
 AGAIN = "restore what was, or run pg-hashindex index drop items_idx"
 
 TABLE_FAULTS = {

@@ -91,7 +91,7 @@ def test_rebind_gets_the_new_names(index, renames, names):
         with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
             ask()
     unchanged = contents(connection)
-    with pytest.raises(InvalidInputError, match="there any more; .*index rebind items_idx --"):
+    with pytest.raises(InvalidInputError, match="there any more; .*index repair items_idx --"):
         operations.repair(reopened(index))
     assert contents(connection) == unchanged
     done = operations.rebind(reopened(index), **names)

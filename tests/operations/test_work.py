@@ -186,7 +186,7 @@ def test_the_command_that_continues_dead_work(connection, model, items, on):
 
 
 def test_what_the_commands_say(on, bare):
-    assert json.loads(on("index", "list", "--json").stdout)[0]["work"] == []
+    assert json.loads(on("index", "show", "--json").stdout)[0]["work"] == []
     with encoding(bare.connection) as work:
         work.phase("encoding", 400)
         for command in (["list"], ["show", "items_idx"]):

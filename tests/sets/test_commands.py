@@ -75,7 +75,7 @@ def test_commands(connection, docs, on):  # noqa: F811
         on("index", "create", "docs", "--table", "docs", "--column", "embedding", "--json").stdout
     )
     assert shown["set"] == "codes of docs:1 in hnsw"
-    assert "docs" in on("index", "list").stdout
+    assert "docs" in on("index", "show").stdout
     assert "MB" in on("index", "show", "docs").stdout
     assert (
         json.loads(on("index", "configure", "docs", "--candidates", "77", "--json").stdout)[
