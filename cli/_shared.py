@@ -224,7 +224,7 @@ encode_option = click.option(
     "--encode/--no-encode",
     default=True,
     show_default=True,
-    help="Encode rows without a code and build the access path now.",
+    help="Build lists now; without, index encode does it.",
 )
 full_option = click.option(
     "--full",
