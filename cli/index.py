@@ -8,12 +8,12 @@ import click
 
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
-from pg_hashindex.db.statements import one_row
 from pg_hashindex.db.work import WorkRow, list_work
 from pg_hashindex.errors import DuplicateNameError, HashIndexError
+from pg_hashindex.index import sets
 from pg_hashindex.index.catalog import IndexRow, read_rows, read_sets
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.options import OPTIONS, options_changed_by, same_option
+from pg_hashindex.index.options import OPTIONS, checked_options, options_changed_by
 from pg_hashindex.quality.tenant_recall import tenants
 
 from ._index_options import index_options
@@ -508,35 +508,13 @@ def _created_lists(connection: Any, name: str, options: dict[str, Any]) -> HashI
     try:
         created = HashIndex.create_lists(connection, name, **options)
     except DuplicateNameError as error:
-        there = HashIndex.open(connection, name)
-        row = there.metadata
-        if not row.is_lists or row.state == "used":
-            raise
-        if not _is_same(row, options):
-            raise DuplicateNameError(
-                f"{error}: its creation was cut off, with other options; continue it by "
-                f"pg-hashindex index encode {name}, or drop it: pg-hashindex index drop {name}"
-            ) from error
+        given = checked_options(name, {one: options.get(one) for one in OPTIONS})
+        where = (options["table"], options["column"], options["model"])
+        sets.cut_off(connection, name, *where, given, error)
         note(f"index {name} is there and not complete; this run continues it")
-        return there
+        return HashIndex.open(connection, name)
     note(f"created index {name}; searches compare all rows until it is built")
     return created
-
-
-def _is_same(row: IndexRow, options: dict[str, Any]) -> bool:
-    """Return whether an index is what these options would create."""
-    given = [options["model"], options["column"], options["access"]]
-    model = row.model if ":" not in options["model"] else row.model_name
-    if given != [model, row.column_name, row.options["access"]]:
-        return False
-    same_table = "SELECT pg_catalog.to_regclass($1) = pg_catalog.to_regclass($2)"
-    if one_row(row.connection, same_table, [options["table"], row.qualified_table]) != (True,):
-        return False
-    others = ("metric", "tenant", "candidates", "effort")
-    return all(
-        options.get(one) is None or same_option(options[one], row.options.get(one))
-        for one in others
-    )
 
 
 def _tune_built(found: HashIndex, *, keep: bool) -> None:

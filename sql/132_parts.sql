@@ -89,7 +89,8 @@ DECLARE
     types record;
     -- Conditions on row x of the catalog, of which the last is also on a trigger t.
     conditions jsonb := parts || jsonb_build_object(
-        'seen', format('x.id = %s AND x.state <> ''building'' AND x.encoded', s.id),
+        -- A snapshot in which the set is in another state does not see the last keys that were applied to it.
+        'seen', format('x.id = %s AND x.state = %L AND x.encoded', s.id, s.state),
         'lists_are_there', format('to_regclass(%L) IS NOT NULL', parts ->> 'landmarks'),
         'trigger', quote_literal((hashindex._trigger_names(i))[1]), 'sync_literal', quote_literal(parts ->> 'sync')
     );
@@ -238,10 +239,10 @@ BEGIN
         'is_unlisted', hashindex._fill(
             'c.landmark IS NULL{if tenant} AND EXISTS (SELECT FROM {landmarks} l WHERE l.tenant = c.tenant){end tenant}', parts
         ),
-        -- A transaction older than the landmarks may not write: a row would get a code that is in no list.
+        -- A transaction older than the landmarks, or than their use, may not write: a row would get a code that is in no list.
         'refuse_hidden_landmarks', CASE WHEN s.trained_rows IS NOT NULL THEN hashindex._fill(
             $refuse$
-        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = {set_id} AND x.generation = {generation}) THEN
+        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = {set_id} AND x.state = 'used' AND x.generation = {generation}) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', {index}
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;$refuse$, parts, jsonb_build_object('generation', s.generation)

@@ -316,12 +316,10 @@ BEGIN
     s.effort := CASE s.access WHEN 'lists' THEN coalesce(s.effort, 80) END;
     s.candidates := coalesce(s.candidates, hashindex._usual_candidates(i, m)) FROM hashindex.model m WHERE m.id = s.model_id;
     INSERT INTO hashindex.index_set OVERRIDING SYSTEM VALUE SELECT (s).*;
+    -- A build locks the table, so a table that others keep in use is refused before anything is made.
+    PERFORM hashindex._lock_against_writers(i);
     -- An older snapshot could miss rows that are there.
     IF current_setting('transaction_isolation') = 'read committed' THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s b WHERE b.%I IS NOT NULL)', base, s.column_name) INTO filled;
-    END IF;
-    IF NOT filled THEN
-        PERFORM hashindex._lock_against_writers(i);
         EXECUTE format('SELECT EXISTS (SELECT FROM %s b WHERE b.%I IS NOT NULL)', base, s.column_name) INTO filled;
     END IF;
     IF NOT filled THEN

@@ -262,6 +262,9 @@ DECLARE
 BEGIN
     i := hashindex._require(index_name, administers => true);
     PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
+    IF access IN ('lists', 'scan') OR hashindex._has_lists(i) THEN
+        PERFORM hashindex._lock_against_writers(i);
+    END IF;
     -- A second swap waits here, and then finds the first.
     SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
     before := hashindex._used_set(i);
@@ -331,6 +334,7 @@ DECLARE
     s hashindex.index_set;
     other hashindex.index_set;
 BEGIN
+    PERFORM hashindex._lock_against_writers(i);
     SELECT x.* INTO i FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
     s := hashindex._used_lists(i);

@@ -14,9 +14,15 @@ from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
-from ..errors import BuildWarning, InUseError, InvalidInputError, LowerRecallError
+from ..errors import (
+    BuildWarning,
+    DatabaseStateError,
+    InUseError,
+    InvalidInputError,
+    LowerRecallError,
+)
 from .catalog import IndexRow, read_row, read_set, read_sets
-from .encoding import catch_up, encode_missing
+from .encoding import balance, catch_up, encode_missing
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .landmarks.workers import Jobs
 
@@ -90,14 +96,14 @@ def encode(
                 if replaces:
                     exchange(coming)
                 else:
-                    finish_swap(coming)
+                    finish_swap(coming, work)
         index = read_row(index.connection, index.name)
         if index.is_lists:
             written += encode_missing(index, throttle, batch_rows)
             execute(index.connection, "SELECT hashindex._mark_encoded($1)", [index.set_id])
         for former in read_sets(index.connection, index.name, "former"):
             if former.is_lists:
-                _catch_up_former(former)
+                _catch_up_former(former, throttle)
     return written
 
 
@@ -121,22 +127,27 @@ def build_lists(coming: IndexRow, work: Work, throttle: Throttle, memory: int, j
     return rows
 
 
-def finish_swap(coming: IndexRow, tolerance: float = 0.01, *, force: bool = False) -> SetSwapped:
+def finish_swap(
+    coming: IndexRow, work: Work, tolerance: float = 0.01, *, force: bool = False
+) -> SetSwapped:
     """Compare a set with the one in use, and exchange the two if it finds as much."""
     if coming.is_lists:
         catch_up(coming)
     with coming.connection.transaction():
         values = [coming.name, coming.set_id, tolerance, force]
         done = SetSwapped(*one_row(coming.connection, _COMPARE, values))
-    if done.in_use:
-        coming.change(_EXCHANGE, [coming.name, coming.set_id])
-    else:
+    if not done.in_use:
         raise LowerRecallError(
             f"recall falls from {done.former_recall:.4f} to {done.recall:.4f}, by more than the "
             f"tolerance of {tolerance:g}: index {coming.name!r} keeps its set; {done.set} stays "
             f"beside: take it by: pg-hashindex index swap {coming.name} --force; or drop it: "
             f"pg-hashindex index prune {coming.name}"
         )
+    if coming.is_lists:
+        work.phase("applying writes made meanwhile")
+        catch_up(coming, work)
+        balance(coming, Throttle(None), work)
+    _use(coming)
     return done
 
 
@@ -144,9 +155,13 @@ def exchange(coming: IndexRow) -> None:
     """Have searches use a set that is ready, and drop a former one that was like it."""
     former = read_row(coming.connection, coming.name)
     catch_up(coming)
-    coming.change(_EXCHANGE, [coming.name, coming.set_id])
+    _use(coming)
     if former.state == "used" and is_rebalance(former, coming):
         drop_former(coming)
+
+
+def _use(coming: IndexRow) -> None:
+    coming.change(_EXCHANGE, [coming.name, coming.set_id])
 
 
 def drop_former(index: IndexRow) -> None:
@@ -163,12 +178,14 @@ def drop_former(index: IndexRow) -> None:
         )
 
 
-def _catch_up_former(former: IndexRow) -> None:
-    """Have a former set catch up, unless another session works on it."""
+def _catch_up_former(former: IndexRow, throttle: Throttle) -> None:
+    """Have a former set catch up, unless another session works on it or drops it."""
     try:
-        with claimed_work(former.connection, "encode", former.name):
-            catch_up(former)
-    except InUseError as error:
+        with claimed_work(former.connection, "encode", former.name) as work:
+            work.phase("applying writes made meanwhile")
+            catch_up(former, work)
+            balance(former, throttle, work)
+    except (InUseError, DatabaseStateError) as error:
         warnings.warn(f"the former set was left as it is: {error}", BuildWarning, stacklevel=3)
 
 

@@ -81,6 +81,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
     ) -> Self:
         """Create an index, complete, while the table is searched and written to.
 
+        One of lists that was cut off is continued by the same call.
+
         A name, ``hashindex.search_NAME``, and behind it a set: vectors, or codes of a model, in an
         index of pgvector's, or codes in lists.
 

@@ -22,11 +22,12 @@ from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
-from ..errors import DatabaseStateError, InUseError, InvalidInputError
+from ..errors import DatabaseStateError, DuplicateNameError, InUseError, InvalidInputError
 from .build import SetSwapped, build_lists, exchange, finish_swap
-from .catalog import IndexRow, read_set, read_sets
+from .catalog import IndexRow, read_row, read_set, read_sets
 from .encoding import balance, catch_up
 from .landmarks.workers import Jobs
+from .options import same_option
 
 # Seconds between two looks at a build, and of a wait before the one that it waits for is named.
 _LOOK_SECONDS = 0.5
@@ -86,7 +87,10 @@ def create(
     with _only_worker(connection, name, table) as work:
         work.phase("learning a model" if model is None else "preparing")
         _give_up(connection, name)
-        made = begin(connection, name, table, column, model, options, patience=patience)
+        try:
+            made = begin(connection, name, table, column, model, options, patience=patience)
+        except DuplicateNameError as error:
+            made = cut_off(connection, name, table, column, model, options, error)
         _build(made, work, None, memory, jobs)
         work.phase("measuring")
         if made.state == "used":
@@ -130,6 +134,45 @@ def begin(
         )
 
 
+def cut_off(
+    connection: Connection,
+    name: str,
+    table: str,
+    column: str,
+    model: str | None,
+    options: dict[str, Any],
+    error: DuplicateNameError,
+) -> IndexRow:
+    """Return the index that is there, if its first lists are not built yet; raise else.
+
+    Its options must be those of the creation that continues it.
+    """
+    row = read_row(connection, name)
+    if not row.is_lists or row.state == "used":
+        raise error
+    named = row.model if model is None or ":" not in model else row.model_name
+    same = model in (None, named) and (column, options.get("access")) == (
+        row.column_name,
+        row.access,
+    )
+    same &= all(
+        same_option(value, row.options.get(one))
+        for one, value in options.items()
+        if value and one != "reveal_anchors"
+    )
+    (of_table,) = one_row(
+        connection,
+        "SELECT pg_catalog.to_regclass($1) = pg_catalog.to_regclass($2)",
+        [table, row.qualified_table],
+    )
+    if not (same and of_table):
+        raise DuplicateNameError(
+            f"{error}: its creation was cut off, with other options; continue it by "
+            f"pg-hashindex index encode {name}, or drop it: pg-hashindex index drop {name}"
+        ) from error
+    return row
+
+
 def swap(
     index: IndexRow,
     options: dict[str, Any],
@@ -162,7 +205,7 @@ def swap(
         )
         _build(made, work, throttle, memory, jobs)
         work.phase("comparing")
-        return finish_swap(made, tolerance, force=force)
+        return finish_swap(made, work, tolerance, force=force)
 
 
 def _build(

@@ -119,14 +119,30 @@ def create_again(model):
     return step
 
 
+def create_whole(url):
+    """A second run continues the first; one of an index that is complete is refused."""
+    with connect(url) as connection, contextlib.suppress(DuplicateNameError):
+        HashIndex.create(
+            connection, "items_idx", table="items", column="embedding", model="lsh", access="lists"
+        )
+
+
 def rebalance(url):
     with connect(url) as connection:
         HashIndex.open(connection, "items_idx").rebalance()
 
 
 def repair(url):
+    """A swap that finds fewer rows is refused to repair, which does not know that it was forced."""
     with connect(url) as connection:
-        assert not operations.repair(HashIndex.open(connection, "items_idx")).left
+        index = HashIndex.open(connection, "items_idx")
+        left = operations.repair(index).left
+        if left:
+            (told,) = left
+            assert "keeps its set" in told
+            assert "index swap items_idx --force" in told
+            index.swap(force=True)
+        assert not operations.repair(index).left
 
 
 def give_up(url):
@@ -190,6 +206,7 @@ SCENARIOS = {
     scenario.name: scenario
     for scenario in (
         Scenario("create", after(), create("lsh"), create_again("lsh"), atomic=True),
+        Scenario("create-lists", after(), create_whole),
         Scenario("encode", create("lsh"), encode),
         Scenario("encode-keys", after(keyed, create("lsh")), encode),
         Scenario("lists", PLAIN, change_access("lists")),

@@ -78,13 +78,22 @@ class Beside(HashIndex):
 
 
 def indexes(connection):
-    """Return every index, and again with each set of lists beside the one in use."""
+    """Return every index, and again with each set of lists beside the one in use.
+
+    One that is being built is there from when its codes are in order.
+    """
     found = list_indexes(connection)
     for index in list(found):
-        for row in read_sets(connection, index.name, "ready", "former"):
-            if row.is_lists:
+        for row in read_sets(connection, index.name, "building", "ready", "former"):
+            begun = row.state != "building" or _is_in_order(row)
+            if row.is_lists and row.set_id != index.metadata.set_id and begun:
                 found.append(Beside(connection, index.name, row))
     return found
+
+
+def _is_in_order(row):
+    refresh = f"SELECT to_regproc('hashindex.refresh_{row.set_id}') IS NOT NULL"
+    return row.connection.execute(refresh.encode()).fetchone() == (True,)
 
 
 def check_codes(index):
@@ -97,10 +106,10 @@ def check_codes(index):
         Rows with a vector that have none.
     """
     model = index.loaded_model
-    if index.metadata.state == "building":
-        # Searches read none of its codes.
-        coded = stored_codes(index).values()
-        return 0, sum(vector is not None for _, vector in coded)
+    row = index.metadata
+    if row.state == "building" and not _is_in_order(row):
+        # No code is there yet.
+        return 0, sum(vector is not None for _, vector in stored_codes(index).values())
     catch_up(index)
     logged = logged_keys(index)
     stored = [

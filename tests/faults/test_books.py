@@ -9,11 +9,12 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
-from fixtures.checks import assert_fresh
+from fixtures.checks import assert_fresh, former
 from fixtures.faults import eventually
 from fixtures.indexes import with_access
 from fixtures.landmarks import assert_listed, tables_of
 from pg_hashindex.cli import main
+from psycopg import sql
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
@@ -21,7 +22,7 @@ from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import BuildWarning, HashIndexError, InUseError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
-from pg_hashindex.index.catalog import swap_row
+from pg_hashindex.index.catalog import read_sets
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import building, reading, workers
 from pg_hashindex.quality import tuning
@@ -44,10 +45,6 @@ def swapped(connection, items, model, vectors):
     return index
 
 
-def former(index):
-    return swap_row(index.metadata, ["previous"])
-
-
 def waits_for_lock(session, pid):
     return session.execute(
         "SELECT pid FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'", [pid]
@@ -56,18 +53,18 @@ def waits_for_lock(session, pid):
 
 @pytest.mark.parametrize("again", ["exchange", "catch_up"])
 def test_two_sessions_never_read_one_log(swapped, url, again):
-    name = former(swapped).name
+    beside = former(swapped)
     statement = {
-        "exchange": "SELECT hashindex.exchange('items_idx', 'previous')",
-        "catch_up": f"SELECT hashindex._catch_up('{name}')",
+        "exchange": "SELECT hashindex.rollback_index('items_idx')",
+        "catch_up": f"SELECT hashindex._catch_up({beside.set_id})",
     }[again]
     # The first takes a part of the log, as when there are more keys than it applies at once.
     swapped.connection.execute(
-        "INSERT INTO hashindex.set_2_log SELECT 1 FROM generate_series(1, 12000)"
+        sql.SQL("INSERT INTO {} SELECT 1 FROM generate_series(1, 12000)").format(beside.part("log"))
     )
     with connect(url) as first, psycopg.connect(url, autocommit=True) as second:
         with first.transaction():
-            first.execute("SELECT hashindex._catch_up(%s)", [name])
+            first.execute("SELECT hashindex._catch_up(%s)", [beside.set_id])
             thread = threading.Thread(target=second.execute, args=[statement])
             thread.start()
             eventually(lambda: waits_for_lock(swapped.connection, second.info.backend_pid))
@@ -79,17 +76,40 @@ def test_two_sessions_never_read_one_log(swapped, url, again):
     assert swapped.model == "lsh"
 
 
-@pytest.mark.parametrize("verb", [operations.rollback, operations.prune])
-def test_who_encodes_former_codes_is_named(swapped, url, verb):
+@pytest.mark.parametrize("verb", [HashIndex.rollback, HashIndex.prune])
+def test_who_builds_a_set_is_named(swapped, url, verb):
     with connect(url) as other:
-        claim(other, "encode", former(swapped).name)
-        with pytest.raises(InUseError, match="is being encoded by another session"):
+        claim(other, "swap", "items_idx")
+        with pytest.raises(InUseError, match="is being built by another session"):
             verb(swapped)
-        # The codes in use have been encoded.
-        with pytest.warns(BuildWarning, match="former codes were left as they are"):
-            swapped.encode()
     verb(swapped)
     assert_fresh(swapped)
+
+
+@pytest.mark.parametrize("verb", [HashIndex.rollback, HashIndex.prune])
+def test_a_session_that_encodes_goes_on_beside(swapped, url, monkeypatch, verb):
+    """The set that it writes codes of comes out of use, and the other one may be gone."""
+    swapped.connection.execute("DELETE FROM hashindex.set_2_codes WHERE id % 10 = 3")
+    swapped.connection.execute("DELETE FROM hashindex.set_1_codes WHERE id % 10 = 4")
+    encoded = encoding._Encoder._write
+    done = []
+
+    def change_first(self, batch):
+        if not done:
+            done.append(verb)
+            with connect(url) as other, warnings.catch_warnings():
+                warnings.simplefilter("ignore", BuildWarning)
+                verb(HashIndex.open(other, "items_idx"))
+                other.execute(DOUBLED)
+        return encoded(self, batch)
+
+    monkeypatch.setattr(encoding._Encoder, "_write", change_first)
+    assert swapped.encode() == 30
+    assert done
+    assert_fresh(swapped)
+    if verb is HashIndex.rollback:
+        swapped.rollback()
+        assert_fresh(swapped)
 
 
 def test_encode_beside_rollbacks_leaves_right_codes(swapped, url):
@@ -138,7 +158,8 @@ def test_the_range_of_a_lost_process_is_read_again_as_a_whole(listed, url, monke
         if "round" in pass_.task or lost:
             return pass_
         with psycopg.connect(url) as holder, connect(url) as other:
-            holder.execute("SELECT FROM hashindex.set_1_ranges FOR UPDATE")
+            (coming,) = read_sets(other, "items_idx", "building")
+            holder.execute(sql.SQL("SELECT FROM {} FOR UPDATE").format(coming.part("ranges")))
             find = (
                 "SELECT pid FROM pg_stat_activity WHERE application_name = "
                 "'pg-hashindex build of items_idx' AND wait_event_type = 'Lock'"
@@ -218,7 +239,7 @@ def test_codes_that_went_before_an_exchange_are_made_again(swapped, monkeypatch)
         swapped.connection.execute("DELETE FROM hashindex.set_1_codes WHERE id % 10 = 3")
         return balance(index, throttle, *given, **more)
 
-    monkeypatch.setattr("pg_hashindex.operations.swaps.balance", lose)
+    monkeypatch.setattr("pg_hashindex.index.sets.balance", lose)
     with pytest.warns(BuildWarning, match="30 rows of .*items.* and were read again"):
         swapped.rollback()
     assert_fresh(swapped)
@@ -228,10 +249,12 @@ def test_a_rebalance_that_is_in_use_ends_well_beside_a_reader(listed, url):
     before = tables_of(listed)
     with connect(url) as reader, reader.transaction():
         reader.execute("SELECT * FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')")
-        with pytest.warns(BuildWarning, match="no longer uses .* encode items_idx drops them"):
+        with pytest.warns(BuildWarning, match="is still read .* prune items_idx drops it"):
             listed.rebalance()
     assert tables_of(listed) != before
-    listed.encode()
+    assert_fresh(listed)
+    assert_fresh(former(listed))
+    assert listed.prune() == 1
     assert not listed.connection.execute(
         "SELECT FROM hashindex.index i, hashindex._objects_of(i) o WHERE NOT o.in_use"
     ).fetchall()
@@ -275,7 +298,7 @@ def test_an_index_whose_measurement_fails_is_created_all_the_same(url, monkeypat
 @pytest.mark.parametrize("full", [False, True])
 def test_rows_without_a_vector_do_not_count_among_those_without_a_code(swapped, full):
     swapped.connection.execute("INSERT INTO items (id) SELECT n FROM generate_series(1001, 9000) n")
-    swapped.connection.execute('DELETE FROM hashindex."items_idx~2_codes" WHERE id <= 100')
+    swapped.connection.execute("DELETE FROM hashindex.set_2_codes WHERE id <= 100")
     found = {one.check: one for one in operations.check(swapped, full=full).findings}
     assert found["rows_without_code"].status == "broken"
     assert found["rows_without_code"].detail.startswith("100 of 300 rows")
@@ -284,10 +307,12 @@ def test_rows_without_a_vector_do_not_count_among_those_without_a_code(swapped, 
 def test_a_full_check_looks_at_the_books_of_former_codes(swapped):
     books = {one.check: one for one in operations.check(swapped, full=True).findings}["books"]
     assert (books.status, books.value) == ("ok", 0)
-    swapped.connection.execute("DELETE FROM hashindex.set_2_log WHERE id = 7")
+    swapped.connection.execute("DELETE FROM hashindex.set_1_log WHERE id = 7")
     swapped.connection.execute("DELETE FROM hashindex.set_1_codes WHERE id IN (7, 8)")
     books = {one.check: one for one in operations.check(swapped, full=True).findings}["books"]
     assert (books.status, books.value) == ("warning", 1)
-    assert books.advice == f"pg-hashindex index encode {former(swapped).name}"
+    assert books.advice == "pg-hashindex index encode items_idx"
+    with pytest.warns(BuildWarning, match="1 rows of .*items.* and were read again"):
+        swapped.encode()
     swapped.rollback()
     assert_fresh(swapped)

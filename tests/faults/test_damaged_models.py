@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from faults.scenarios import create, encode
+from faults.scenarios import after, create, encode
 from faults.tables import BITS, VECTORS, check_all
 from fixtures.faults import name_of, record
 
@@ -71,9 +71,9 @@ def template(fault_server, installed):
 def damaged(fault_server, template):
     used = []
 
-    def damage(statement):
+    def damage(statement, *steps):
         used.append(url := fault_server.database(template))
-        create("layered")(url)
+        after(create("layered"), *steps)(url)
         with psycopg.connect(url, autocommit=True) as session:
             checks = session.execute(
                 "SELECT conname FROM pg_constraint WHERE conrelid = 'hashindex.model'::regclass "
@@ -95,7 +95,9 @@ def damaged(fault_server, template):
 
 @pytest.mark.parametrize("what", LAYERS)
 def test_layers(damaged, what):
-    url = damaged(f"UPDATE hashindex.model SET {LAYERS[what]} WHERE name = 'layered'")
+    url = damaged(
+        f"UPDATE hashindex.model SET {LAYERS[what]} WHERE name = 'layered'", encode, lose_codes
+    )
     with connect(url) as connection:
         with pytest.raises(DatabaseStateError, match="model 'layered(:1)?' is damaged: "):
             store.load(connection, "layered")
@@ -112,8 +114,25 @@ def test_layers(damaged, what):
                 assert caught.value.sqlstate not in {None, "XX000"}
                 assert str(caught.value)
         row = session.execute("SELECT count(*) FROM hashindex.set_1_codes").fetchone()
-    assert row == (0,)
+    assert row == (len(VECTORS) - 100,)
     record("damaged models", operations=4, faults=1, rows=0)
+
+
+def lose_codes(url):
+    """Delete codes, which an encoding makes again."""
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("DELETE FROM hashindex.set_1_codes WHERE id <= 100")
+
+
+@pytest.mark.parametrize("what", LAYERS)
+def test_a_first_build_refuses_them(damaged, what):
+    url = damaged(f"UPDATE hashindex.model SET {LAYERS[what]} WHERE name = 'layered'")
+    with pytest.raises(DatabaseStateError, match="is damaged"):
+        encode(url)
+    with psycopg.connect(url, autocommit=True) as session:
+        search = "SELECT FROM hashindex.search_items_idx(%s::real[]::vector, 10)"
+        assert session.execute(search, [VECTORS[0].tolist()]).rowcount == 10
+    record("damaged models", operations=1, faults=1, rows=0)
 
 
 @pytest.mark.parametrize("what", PARTS)

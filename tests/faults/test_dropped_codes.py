@@ -26,9 +26,9 @@ DEAR = """
     CREATE FUNCTION dear(id bigint) RETURNS boolean LANGUAGE plpgsql COST 1000000
     AS 'BEGIN RETURN true; END'
 """
-#: Locks that a search waits for: the row of its index, before it looks whether codes are there;
+#: Locks that a search waits for: the row of its set, before it looks whether codes are there;
 #: and, in a session without kept plans, the model, after that.
-PLACES = {"before it looks for codes": ("index", True), "after": ("model", False)}
+PLACES = {"before it looks for codes": ("index_set", True), "after": ("model", False)}
 
 
 @pytest.mark.parametrize("access", ["lists", "scan"])
@@ -59,7 +59,7 @@ def test_near_codes_of_dropped_tables(listed, url):
     """Codes within a radius are of a table of codes alone, so the statement is to be run again."""
     with_access(listed, "scan")
     statement = f"SELECT id::text FROM hashindex.within_items_idx({_QUERY}, 3)"
-    (refused,) = meet_a_drop(listed, url, statement, "read committed", "index", warm=True)
+    (refused,) = meet_a_drop(listed, url, statement, "read committed", "index_set", warm=True)
     assert isinstance(refused, psycopg.errors.SerializationFailure), refused
     assert 'index "items_idx" has been built again' in str(refused)
 
@@ -78,23 +78,29 @@ def test_dropped_landmarks(listed):
 
 
 def build_again(builder):
-    """Build one landmark in the transaction that holds the lock."""
-    builder.execute("SELECT hashindex.configure_index('items_idx', 'lists')")
-    builder.execute("SELECT hashindex._begin_build('items_idx')")
-    before, after = builder.execute(
-        "SELECT i.code_table, (hashindex._next_of(i)).landmark_table FROM hashindex.index i"
-    ).fetchone()
+    """Build a set with one landmark in the transaction that holds the lock, and drop the former."""
+    begin = (
+        "SELECT CASE s.access WHEN 'lists' THEN hashindex._begin_rebalance('items_idx') ELSE ("
+        "SELECT (b.s).id FROM hashindex._begin_swap("
+        "'items_idx', NULL, 'lists', NULL, NULL, NULL, false) b) END, s.id "
+        "FROM hashindex._set_of('items_idx') s"
+    )
+    coming, before = builder.execute(begin).fetchone()
+    builder.execute(f"SELECT hashindex._begin_lists({coming})")
     builder.execute(
-        f"INSERT INTO hashindex.{after} SELECT 0, array_fill(1, ARRAY[a.atttypmod])::halfvec "
-        f"FROM pg_attribute a WHERE attrelid = 'hashindex.{after}'::regclass "
-        "AND attname = 'centre'".encode()
+        f"INSERT INTO hashindex.set_{coming}_landmarks "
+        "SELECT 0, array_fill(1, ARRAY[a.atttypmod])::halfvec FROM pg_attribute a "
+        f"WHERE attrelid = 'hashindex.set_{coming}_landmarks'::regclass AND attname = 'centre'"
     )
     builder.execute(
-        f"INSERT INTO hashindex.set_1_staged SELECT id, 0, code FROM hashindex.{before}".encode()
+        f"INSERT INTO hashindex.set_{coming}_staged SELECT id, 0, code "
+        f"FROM hashindex.set_{before}_codes"
     )
-    for step in ("_index_landmarks('items_idx')", "_order_build('items_idx')"):
-        builder.execute(f"SELECT hashindex.{step}".encode())
-    assert builder.execute("SELECT hashindex._finish_build('items_idx', 300)").fetchone() == (True,)
+    for step in (f"_index_landmarks({coming})", f"_order_lists({coming}, 300)"):
+        builder.execute(f"SELECT hashindex.{step}")
+    assert builder.execute(f"SELECT hashindex._finish_lists({coming})").fetchone() == (True,)
+    builder.execute(f"SELECT hashindex._exchange_set('items_idx', {coming})")
+    builder.execute("SELECT hashindex.prune_index('items_idx')")
 
 
 def meet_a_drop(index, url, statement, isolation, waits_for, *, warm):
@@ -120,7 +126,6 @@ def meet_a_drop(index, url, statement, isolation, waits_for, *, warm):
         waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = %s AND NOT granted)"
         eventually(lambda: index.connection.execute(waiting, [pid]).fetchone() == (True,))
         build_again(builder)
-        builder.execute("SELECT hashindex.drop_unused('items_idx')")
         builder.commit()
         thread.join(60)
     return answers

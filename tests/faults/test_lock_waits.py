@@ -14,7 +14,7 @@ from pg_hashindex.cli import main
 from pg_hashindex import schema, store
 from pg_hashindex.db import locks
 from pg_hashindex.db.connection import connect, create_engine
-from pg_hashindex.errors import BuildWarning, InUseError, InvalidInputError
+from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 
@@ -32,8 +32,6 @@ IN_USE = (
     r"timeout; run the command again when the transactions that use it have ended "
     r"\(processes [\d, ]+ hold locks on it\)"
 )
-
-LEFT = "tables that index 'items_idx' no longer uses are still read .* encode items_idx drops them"
 
 READ = "SELECT count(*) FROM items"
 WRITE = "UPDATE items SET category = category WHERE id = 5"
@@ -53,8 +51,8 @@ def create(connection):
     )
 
 
-def configure(connection):
-    HashIndex.open(connection, "items_idx").configure(access="scan", patience=PATIENCE)
+def prune(connection):
+    HashIndex.open(connection, "items_idx").prune()
 
 
 @pytest.fixture
@@ -70,10 +68,12 @@ def indexed(request, connection, items, model):
 def state(connection):
     """All that an index adds to a database, by its names, and how many locks of others are left."""
     return connection.execute(
-        "SELECT 'relation', c.relname::text FROM pg_class c WHERE relname ~ 'items_idx|another' "
+        "SELECT 'relation', c.relname::text FROM pg_class c "
+        "WHERE relname ~ 'items_idx|another|^set_[0-9]' "
         "UNION ALL SELECT 'function', p.proname FROM pg_proc p WHERE proname ~ 'items_idx|another' "
         "UNION ALL SELECT 'trigger', t.tgname FROM pg_trigger t WHERE tgname ~ 'items_idx|another' "
-        "UNION ALL SELECT 'index', i.name || ' ' || i.access FROM hashindex.index i ORDER BY 1, 2"
+        "UNION ALL SELECT 'set', concat_ws(' ', s.index_name, s.access, s.state) "
+        "FROM hashindex.index_set s ORDER BY 1, 2"
     ).fetchall()
 
 
@@ -143,7 +143,7 @@ WORK = {
     "drop landmarks, beside a search": ("lists", drop, SEARCH),
     "drop landmarks, beside a typed search": ("lists", drop, TYPED),
     "create, beside a writer": ("scan", create, WRITE),
-    "drop unused landmarks, beside a search": ("lists", configure, TYPED),
+    "drop former landmarks, beside a search": ("lists", prune, TYPED),
 }
 
 
@@ -152,30 +152,26 @@ WORK = {
 )
 def test_others_do_not_wait_behind_it(url, indexed, act, held, monkeypatch):
     """Each try ends by its lock_timeout; then all others continue while the transaction is idle."""
-    before = state(indexed.connection)
     with psycopg.connect(url) as idle, connect(url) as operator:
         idle.execute(held.encode())
+        if act is prune:
+            # The transaction has read what comes out of use.
+            indexed.swap(access="scan", force=True)
+        before = state(indexed.connection)
         with users(url, READ, OTHER_WRITE, SEARCH) as await_all, monkeypatch.context() as patch:
             clock = Clock(await_all)
             patch.setattr(locks, "time", clock)
-            # The access path is configured; only the former tables are left.
-            expected = (
-                pytest.warns(BuildWarning, match=LEFT)
-                if act is configure
-                else pytest.raises(InUseError, match=IN_USE)
-            )
-            with expected as refused:
+            patch.setattr(locks, "PATIENCE", PATIENCE)
+            with pytest.raises(InUseError, match=IN_USE) as refused:
                 act(operator)
-        # Nothing is left half-made, but that another access path is asked for.
-        if act is not configure:
-            assert state(indexed.connection) == before
+        # Nothing is left half-made.
+        assert state(indexed.connection) == before
         pid = idle.info.backend_pid
         idle.rollback()
         act(operator)
     assert state(indexed.connection) != before
     # A search by the typed function holds locks on all that it reads, the table among it.
-    told = str(refused[0].message if act is configure else refused.value)
-    assert str(pid) in re.findall(r"\d+", told.partition("(")[2])
+    assert str(pid) in re.findall(r"\d+", str(refused.value).partition("(")[2])
     assert clock.pauses == PATIENCE // locks._PAUSE + 1
 
 

@@ -73,7 +73,7 @@ def repaired(operator, access):
     (tables,) = operator.execute(
         "SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c "
         "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' "
-        "AND c.relname LIKE 'items!_idx%' ESCAPE '!'"
+        "AND c.relname ~ '^set_[0-9]'"
     ).fetchone() or [None]
     operator.execute(f"DROP TABLE {tables}".encode())
     unless_it_waits(lambda: operations.repair(HashIndex.open(operator, "items_idx")))

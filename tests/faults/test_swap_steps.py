@@ -1,25 +1,25 @@
 """Writes of all kinds at each step of a swap; triggers log their keys for the codes beside."""
 
 import pytest
-from fixtures.checks import assert_fresh
+from fixtures.checks import assert_fresh, other_sets
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import swap_row
+from pg_hashindex.index import build, sets
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks.building import ListBuild
-from pg_hashindex.operations import swaps
 
 pytestmark = [pytest.mark.newest, pytest.mark.slow]
 
 STEPS = {
-    "after the beginning": (swaps, "encode"),
+    "after the beginning": (sets, "_build"),
     "before rows are read": (ListBuild, "_read_rows"),
     "before codes are put in order": (ListBuild, "_put_in_order"),
     "before keys are applied": (ListBuild, "_finished"),
-    "before the comparison": (swaps, "_compare"),
-    "before the exchange": (swaps, "_exchange"),
+    "before the lock that ends the build": (ListBuild, "_finish"),
+    "before the comparison": (sets, "finish_swap"),
+    "before the exchange": (build, "_use"),
 }
 
 WRITES = {
@@ -93,10 +93,9 @@ def write(url, written):
 def assert_right(index):
     """Codes in use and beside are those of their rows, and a search finds the nearest rows."""
     assert_fresh(index)
-    beside = swap_row(index.row, ["previous"])
-    if beside is not None:
-        HashIndex.open(index.connection, beside.name).encode()
-        assert_fresh(HashIndex.open(index.connection, beside.name))
+    for former in other_sets(index):
+        assert former.state == "former"
+        assert_fresh(former)
     query = "[1,2,3,4,5,6,7,8]"
     wanted = index.connection.execute(
         "SELECT id FROM items WHERE embedding IS NOT NULL ORDER BY embedding <-> %s, id LIMIT 5",

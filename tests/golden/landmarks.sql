@@ -105,7 +105,7 @@ BEGIN
         OR (row_security_active('public.items')
             OR has_column_privilege(to_regclass('hashindex.set_SET_codes'), 'code', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.set_SET_landmarks') IS NOT NULL
-            OR NOT EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND x.state <> 'building' AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
+            OR NOT EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND x.state = 'used' AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
@@ -266,7 +266,7 @@ BEGIN
             hashindex_id := NEW.id;
         END IF;
         IF hashindex_strict THEN
-        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.generation = 1) THEN
+        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state = 'used' AND x.generation = 1) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
@@ -333,7 +333,7 @@ BEGIN
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
-    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state <> 'building' AND x.encoded) AND (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
+    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state = 'used' AND x.encoded) AND (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.set_SET_codes');
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance

@@ -118,7 +118,7 @@ BEGIN
             AND hashindex._rows_are_hidden('public.posts', 'hashindex.set_SET_codes')
             OR has_column_privilege(to_regclass('hashindex.set_SET_codes'), 'code', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.set_SET_landmarks') IS NOT NULL
-            OR NOT EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND x.state <> 'building' AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
+            OR NOT EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND x.state = 'used' AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
@@ -283,7 +283,7 @@ BEGIN
             hashindex_id_1 := NEW.section; hashindex_id_2 := NEW.id;
         END IF;
         IF hashindex_strict THEN
-        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.generation = 1) THEN
+        IF NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state = 'used' AND x.generation = 1) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'tenants'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
@@ -350,7 +350,7 @@ BEGIN
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
     -- The table is locked before the codes, as by TRUNCATE and drops.
     hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
-    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state <> 'building' AND x.encoded) AND (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
+    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state = 'used' AND x.encoded) AND (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.set_SET_codes');
     PERFORM hashindex._require_tenant('tenants', 'public.posts', 'section', $3::text, $4);
