@@ -69,6 +69,22 @@ BEGIN
 END
 $$;
 
+-- The same, with the lock of the index's row: one session at a time begins a set, reads its log, or drops it. The rows are as they are after the
+-- wait.
+CREATE OR REPLACE FUNCTION hashindex._locked_lists(set_id bigint, OUT i hashindex.index, OUT s hashindex.index_set)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    kept record := hashindex._lists_of(set_id);
+BEGIN
+    PERFORM FROM hashindex.index x WHERE x.name = (kept.i).name FOR NO KEY UPDATE;
+    kept := hashindex._lists_of(set_id);
+    i := kept.i;
+    s := kept.s;
+END
+$$;
+
 -- Name of a table of a set of lists, in schema hashindex: codes, landmarks, log, staged or ranges.
 CREATE OR REPLACE FUNCTION hashindex._part_of(s hashindex.index_set, part text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE

@@ -33,15 +33,13 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    built record := hashindex._lists_of(set_id);
+    built record := hashindex._locked_lists(set_id);
     i hashindex.index := built.i;
     s hashindex.index_set := built.s;
     base regclass := hashindex._base_of(i);
     made text;
 BEGIN
     PERFORM hashindex._require(i.name, administers => true);
-    -- One session at a time begins a set.
-    PERFORM FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
     IF s.state <> 'building' THEN
         RAISE EXCEPTION 'the set of index "%" is built already', i.name USING ERRCODE = 'object_in_use', HINT = 'See it: pg-hashindex index show.';
     END IF;
@@ -256,14 +254,13 @@ SET search_path FROM CURRENT
 SET row_security = off
 AS $$
 DECLARE
-    built record := hashindex._lists_of(set_id);
+    built record := hashindex._locked_lists(set_id);
     i hashindex.index := built.i;
     s hashindex.index_set := built.s;
     names jsonb;
     emptied boolean;
     applied bigint;
 BEGIN
-    PERFORM FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
     PERFORM hashindex._require_read(i);
     IF hashindex._table_of(s, 'log') IS NULL THEN
         RETURN 0;
@@ -440,7 +437,8 @@ DECLARE
     s hashindex.index_set;
     moved bigint;
 BEGIN
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = i.name FOR UPDATE;
+    PERFORM FROM hashindex.index x WHERE x.name = i.name FOR UPDATE;
+    i := hashindex._require(_exchange_lists.name, administers => true);
     s := hashindex._used_lists(i);
     IF s.trained_rows IS NULL OR i.tenant_column IS NULL THEN
         RAISE EXCEPTION 'index "%" has no landmarks of tenants', i.name

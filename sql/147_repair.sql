@@ -206,7 +206,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    kept record := hashindex._lists_of(set_id);
+    kept record := hashindex._locked_lists(set_id);
     i hashindex.index := kept.i;
     s hashindex.index_set := kept.s;
     base regclass := hashindex._base_of(i);
@@ -217,7 +217,6 @@ DECLARE
     faults text[];
 BEGIN
     PERFORM hashindex._require(i.name, administers => true);
-    PERFORM FROM hashindex.index x WHERE x.name = i.name FOR UPDATE;
     PERFORM hashindex._bind(s.id);
     FOR part IN SELECT t FROM hashindex._logged_otherwise(i, s) t LOOP
         EXECUTE format('ALTER TABLE %s SET %s', part, logging);

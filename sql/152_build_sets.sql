@@ -345,7 +345,8 @@ BEGIN
     IF hashindex._has_lists(i) THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
-    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
+    PERFORM FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
+    i := hashindex._require(index_name, administers => true);
     SELECT x.* INTO coming FROM hashindex.index_set x WHERE x.id = set_id AND x.index_name = i.name AND x.state IN ('ready', 'former');
     IF NOT FOUND THEN
         RAISE EXCEPTION 'index "%" has no such set that is ready', i.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See what it has: pg-hashindex index show.';

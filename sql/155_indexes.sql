@@ -266,7 +266,8 @@ BEGIN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     -- A second swap waits here, and then finds the first.
-    SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
+    PERFORM FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
+    i := hashindex._require(index_name, administers => true);
     before := hashindex._used_set(i);
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = index_name AND x.state <> 'used';
     IF other.id IS NOT NULL AND NOT (other.state IN ('building', 'ready') AND other.access IN ('lists', 'scan')) THEN
@@ -335,7 +336,8 @@ DECLARE
     other hashindex.index_set;
 BEGIN
     PERFORM hashindex._lock_against_writers(i);
-    SELECT x.* INTO i FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
+    PERFORM FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
+    i := hashindex._require(_begin_rebalance.name, administers => true);
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
     s := hashindex._used_lists(i);
     IF other.state IN ('building', 'ready') AND (other.model_id, other.column_name) = (s.model_id, s.column_name) AND other.access = 'lists' THEN

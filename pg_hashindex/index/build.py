@@ -180,12 +180,16 @@ def drop_former(index: IndexRow) -> None:
 
 def _catch_up_former(former: IndexRow, throttle: Throttle) -> None:
     """Have a former set catch up, unless another session works on it or drops it."""
+    connection, name = former.connection, former.name
     try:
-        with claimed_work(former.connection, "encode", former.name) as work:
+        with translated_errors(former), claimed_work(connection, "encode", name) as work:
             work.phase("applying writes made meanwhile")
             catch_up(former, work)
             balance(former, throttle, work)
-    except (InUseError, DatabaseStateError) as error:
+    except (InUseError, DatabaseStateError, InvalidInputError) as error:
+        if former.set_id not in [row.set_id for row in read_sets(connection, name, "former")]:
+            # It came into use, or was dropped.
+            return
         warnings.warn(f"the former set was left as it is: {error}", BuildWarning, stacklevel=3)
 
 

@@ -370,7 +370,12 @@ class IndexRow:
         """Raise an error that says so if the block fails since the index itself is gone."""
         try:
             yield
-        except (psycopg.ProgrammingError, psycopg.InternalError, InvalidInputError):
+        except (
+            psycopg.ProgrammingError,
+            psycopg.InternalError,
+            InvalidInputError,
+            UnknownIndexError,
+        ):
             if self.connection.info.transaction_status == TransactionStatus.IDLE:
                 self.check_current()
             raise

@@ -53,12 +53,12 @@ _SAMPLED_IDS: LiteralString = """
 _SAMPLED: LiteralString = """
     SELECT b.{column}, c.code::text FROM pg_catalog.unnest($1::text[]) s(id)
     JOIN {table} b ON ({key}) = ({given_key})
-    LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL
+    LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL {unlogged}
 """
 
 _EVERY: LiteralString = """
     SELECT b.{column}, c.code::text FROM {table} b
-    LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL
+    LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL {unlogged}
 """
 
 _ALIKE = query("health.alike")
@@ -408,7 +408,12 @@ class CodeChecks:
         """
         connection = self.index.connection
         values = None if self.full else [self._sampled_ids()]
-        query = self._query(_EVERY if self.full else _SAMPLED)
+        # A set beside the one in use takes its logged keys later.
+        unlogged = sql.SQL("")
+        if self.index.state != "used":
+            without = self.index.has_no_code(self.index.part("log"))
+            unlogged = sql.SQL("AND {}").format(without)
+        query = self._query(_EVERY if self.full else _SAMPLED, unlogged=unlogged)
         with closing(stream(connection, query, values, _BLOCK_ROWS)) as blocks:
             for block in blocks:
                 fitting = [row for row in block if dimension_of(row[0]) == self.index.dimension]

@@ -299,7 +299,7 @@ class _Repairer:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
         # Triggers keep codes and rows alike, so writes went unseen.
         (unverified,) = one_row(self.connection, _UNVERIFIED, [index.set_id])
-        unverified = self.full or unverified or index.waiting()
+        unverified = self.full or unverified or _without_code(index)
         wrong = 0
         if unverified:
             wrong = verifier.verify()
@@ -323,7 +323,7 @@ class _Repairer:
         execute(self.connection, "SELECT hashindex._mark_encoded($1)", [index.set_id])
         if written:
             self.done.append(f"encoded {written} rows{who}")
-        if without := index.waiting():
+        if without := _without_code(index):
             self.left.append(
                 f"{without} rows{who} have no code, since their numbers are too large for the "
                 "model; the warning names them: correct or remove them"
@@ -344,6 +344,14 @@ class _Repairer:
             self.left.append(str(error))
         else:
             self.done.append(f"finished a set that was being built: {coming[0].set}")
+
+
+def _without_code(index: IndexRow) -> int:
+    """Count the rows that have no code, and that a set which is not in use has no key of."""
+    if index.state == "used":
+        return index.waiting()
+    books = "SELECT b.missing FROM hashindex._books_of($1) b"
+    return int(one_row(index.connection, books, [index.set_id])[0])
 
 
 def _named(index: IndexRow) -> str:

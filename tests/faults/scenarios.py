@@ -142,7 +142,8 @@ def repair(url):
             assert "keeps its set" in told
             assert "index swap items_idx --force" in told
             index.swap(force=True)
-        assert not operations.repair(index).left
+            left = operations.repair(index).left
+        assert not left, left
 
 
 def give_up(url):

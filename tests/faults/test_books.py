@@ -104,7 +104,8 @@ def test_a_session_that_encodes_goes_on_beside(swapped, url, monkeypatch, verb):
         return encoded(self, batch)
 
     monkeypatch.setattr(encoding._Encoder, "_write", change_first)
-    assert swapped.encode() == 30
+    # After a prune, triggers write the codes of all rows.
+    assert swapped.encode() == (30 if verb is HashIndex.rollback else 0)
     assert done
     assert_fresh(swapped)
     if verb is HashIndex.rollback:
@@ -133,7 +134,7 @@ def test_encode_beside_rollbacks_leaves_right_codes(swapped, url):
             errors.append(error)
         swapped.connection.execute(DOUBLED)
     thread.join(60)
-    assert all(isinstance(error, InUseError) for error in errors)
+    assert all(isinstance(error, InUseError) for error in errors), errors
     assert_fresh(swapped)
     swapped.rollback()
     assert_fresh(swapped)

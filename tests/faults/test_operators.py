@@ -24,7 +24,6 @@ from fixtures.catalog import catalog
 from fixtures.faults import MOMENTS, name_of, record, watch
 from psycopg.pq import TransactionStatus
 
-from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import (
     DatabaseStateError,
@@ -49,10 +48,7 @@ def method(name):
     def step(url):
         with connect(url) as connection:
             index = HashIndex.open(connection, "items_idx")
-            if name in ("drop", "rebalance"):
-                getattr(index, name)()
-            else:
-                getattr(operations, name)(index)
+            getattr(index, name)()
 
     step.__name__ = name
     return step
