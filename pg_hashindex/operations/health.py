@@ -409,7 +409,7 @@ class CodeChecks:
         connection = self.index.connection
         values = None if self.full else [self._sampled_ids()]
         # A set beside the one in use takes its logged keys later.
-        unlogged = sql.SQL("")
+        unlogged: sql.Composable = sql.SQL("")
         if self.index.state != "used":
             without = self.index.has_no_code(self.index.part("log"))
             unlogged = sql.SQL("AND {}").format(without)
