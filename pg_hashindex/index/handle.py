@@ -305,7 +305,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             rows_per_second is not above 0; memory does not hold the landmarks; or jobs is not 1 to
             64.
         InUseError
-            If another session is encoding this index, or building its access path.
+            If another session is encoding this index, or building a set of it.
         DatabaseStateError
             If others keep rows locked for a minute; or if the index was meanwhile dropped, made
             again, or configured otherwise while its access path was built.

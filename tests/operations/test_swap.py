@@ -114,6 +114,28 @@ def test_a_swap_gives_the_index_the_codes_of_the_other_model(index, other, vecto
     assert len(now.within(query, 6)) == np.count_nonzero(far <= 6) > 0
 
 
+@pytest.mark.newest
+def test_the_recall_that_is_compared_is_that_of_the_searches(index, other, vectors):
+    index.configure(candidates=15)
+    drawn = index.connection.execute(
+        "SELECT id FROM items ORDER BY hashtextextended(id::text, 0) LIMIT 100"
+    ).fetchall()
+
+    def recall():
+        found = 0
+        for (row,) in drawn:
+            true = [key for key in brute_force(vectors, vectors[row - 1], 11) if key != row][:10]
+            hits = reopened(index).search_like(row, 10, candidates=15)
+            found += len(set(true) & {hit.id for hit in hits})
+        return pytest.approx(found / 1000)
+
+    before = recall()
+    done = index.swap(model="other", force=True)
+    assert done.candidates == reopened(index).candidates == 15
+    assert (done.former_recall, done.recall) == (before, recall())
+    assert done.recall != done.former_recall
+
+
 def test_rollback_returns_to_codes_that_are_fresh(index, other, vectors):
     index.swap(model="other", force=True)
     index.connection.execute("DELETE FROM items WHERE id % 7 = 0")
@@ -331,7 +353,7 @@ def test_a_swap_that_was_cut_off_goes_on(index, poor, other, monkeypatch, contin
     assert_fresh(former(index))
 
 
-def test_of_an_empty_table_nothing_is_compared(connection, model, other, vectors):
+def test_of_fewer_than_two_rows_nothing_is_compared(connection, model, other, vectors):
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
     index = HashIndex.create_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh"
@@ -339,6 +361,10 @@ def test_of_an_empty_table_nothing_is_compared(connection, model, other, vectors
     done = index.swap(model="other")
     assert (done.former_recall, done.recall) == (None, None)
     connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
+    assert_fresh(reopened(index))
+    index.prune()
+    done = index.swap(model="lsh")
+    assert (done.former_recall, done.recall) == (None, None)
     assert_fresh(reopened(index))
 
 

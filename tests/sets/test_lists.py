@@ -6,6 +6,7 @@ from test_sets import create, search
 
 from pg_hashindex import store
 from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
 
 
 @pytest.fixture
@@ -107,6 +108,36 @@ def test_swap_from_pgvector_to_lists_and_back(connection, docs):
         "SELECT count(*) FROM hashindex.object WHERE index_name IS NOT NULL"
     ).fetchone() == (0,)
     assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []
+
+
+def test_swap_from_lists_to_pgvector_is_measured_by_its_own_search(connection, docs):
+    create(connection, model="texts", access="lists")
+    fill(connection, docs)
+    swapped = connection.execute(
+        'SELECT "set", recall, former_recall, in_use '
+        "FROM hashindex.swap_index('docs', access => 'hnsw')"
+    ).fetchone()
+    assert swapped[0] == "codes of texts:1 in hnsw"
+    assert min(swapped[1:3]) > 0.9
+    assert swapped[3]
+    of_lists = connection.execute(
+        "SELECT state, num_nonnulls(encoded, unverified, trained_rows, generation, table_oid, "
+        "codes_oid) > 0 FROM hashindex.index_set ORDER BY id"
+    ).fetchall()
+    assert of_lists == [("former", True), ("used", False)]
+
+
+def test_swap_from_a_column_of_codes_to_lists(connection, docs):
+    fill(connection, docs)
+    connection.execute("SELECT hashindex.create_functions('texts')")
+    connection.execute("ALTER TABLE docs ADD code bit(256)")
+    connection.execute("UPDATE docs SET code = hashindex.code_texts(embedding)")
+    create(connection, model="texts", access="hnsw", code_column="code")
+    swapped = HashIndex.open(connection, "docs").swap(access="lists", force=True)
+    assert swapped.set == "codes of texts:1 in lists"
+    assert books(connection) == (2000, 2000, 0, 0)
+    connection.execute("SELECT hashindex.rollback_index('docs')")
+    assert recall(connection) > 0.9
 
 
 def test_health_of_lists(connection, docs):
