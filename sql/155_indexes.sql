@@ -303,7 +303,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Drop the index, and create it again.';
     END IF;
     -- A column of codes is of the model and the vectors that filled it.
-    s.code_column := coalesce(code_column, CASE WHEN NOT before.stores AND (s.model_id, s.column_name) = (before.model_id, before.column_name) AND store IS NULL THEN before.code_column END);
+    s.code_column := coalesce(code_column, CASE WHEN s.access NOT IN ('lists', 'scan') AND NOT before.stores AND (s.model_id, s.column_name) = (before.model_id, before.column_name) AND store IS NULL THEN before.code_column END);
     IF other.id IS NOT NULL AND (s.model_id, s.access, s.column_name) IS NOT DISTINCT FROM (other.model_id, other.access, other.column_name) THEN
         -- A former run was cut off, or built a set that found less; this one continues it.
         s := other;

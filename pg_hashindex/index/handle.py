@@ -307,8 +307,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         InUseError
             If another session is encoding this index, or building a set of it.
         DatabaseStateError
-            If others keep rows locked for a minute; or if the index was meanwhile dropped, made
-            again, or configured otherwise while its access path was built.
+            If others keep rows locked for a minute; or if the index was meanwhile dropped or made
+            again, or the set that is built was given up.
         """
         row = self.metadata
         if not read_sets(self.connection, self.name, "building"):
@@ -381,7 +381,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             If access is not by landmarks, the connection is inside a transaction, memory does not
             hold the landmarks, there are no rows of the tenant, or jobs is not 1 to 64.
         InUseError
-            If another session is building or rebalancing the access path.
+            If another session is building a set of this index.
         DatabaseStateError
             If the index was dropped or recreated meanwhile.
         """
