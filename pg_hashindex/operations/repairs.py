@@ -107,7 +107,8 @@ def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired
 
     It makes missing functions, triggers, codes and landmarks again, and enables triggers; deletes
     codes whose rows are gone, and codes that may be wrong since triggers were missing; encodes rows
-    without a code; and finishes a rebalance and a swap. If all is well it changes nothing. Each step is committed, so an interrupted run can be repeated.
+    without a code; and finishes a rebalance and a swap. If all is well it changes nothing. Each
+    step is committed, so an interrupted run can be repeated.
 
     Parameters
     ----------
