@@ -250,6 +250,30 @@ def test_in_sql(replaced, victim, action):
     assert_refused(error.value)
 
 
+@pytest.mark.parametrize(
+    "swap",
+    [
+        lambda c: HashIndex.open(c, "docs").swap(access="lists"),
+        lambda c: c.execute("SELECT hashindex.swap_index('docs', access => 'scan')"),
+        lambda c: c.execute("SELECT hashindex._declare_swap('docs', access => 'lists')"),
+    ],
+)
+def test_a_swap_to_lists_on_a_table_that_was_given_away(victim, connection, keeper, mallory, swap):
+    """A set of pgvector's asks for no owner; the gate comes before the column is read."""
+    connection.execute(
+        "CREATE SCHEMA shop AUTHORIZATION keeper; GRANT ALL ON SCHEMA shop TO PUBLIC"
+    )
+    keeper.execute("CREATE TABLE shop.docs (id bigint PRIMARY KEY, embedding vector)")
+    keeper.execute("INSERT INTO shop.docs TABLE own")
+    victim.execute("SELECT hashindex.create_index('docs', 'shop.docs', 'embedding', 'lsh', 'hnsw')")
+    connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
+    mallory.execute("GRANT ALL ON shop.docs TO PUBLIC")
+    mallory.execute("CREATE INDEX ON shop.docs (id) WHERE mallory.springs(1)")
+    with pytest.raises((HashIndexError, psycopg.Error)) as error:
+        swap(victim)
+    assert_refused(error.value)
+
+
 async def test_an_async_handle(replaced, url):
     async with await psycopg.AsyncConnection.connect(
         url.replace("postgres@", "keeper@"), autocommit=True
