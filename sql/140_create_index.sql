@@ -1,4 +1,4 @@
--- What a set that is kept by lists consists of beside its row: tables of codes, landmarks and keys, and triggers on the table.
+-- A set that is kept by lists, beside its row: tables of codes, landmarks and keys, and triggers on the table.
 
 -- Refuses a model that only Python evaluates: triggers and searches encode in SQL.
 CREATE OR REPLACE FUNCTION hashindex._check_evaluated(used hashindex.model, base regclass, column_name text) RETURNS void

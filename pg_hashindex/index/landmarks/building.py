@@ -129,7 +129,7 @@ class ListBuild(TableReader):
         #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
         self.largest: float | None = None
         self._rows = 0
-        # The number of the attempt: another one makes the tables anew.
+        # The number of the attempt: another one makes the tables again.
         self._generation: int | None = None
         # The tenants with landmarks, in an index that has tenants.
         self._tenants = Tenants([], np.zeros(1, np.intp))
