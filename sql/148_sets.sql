@@ -104,7 +104,7 @@ BEGIN
 END
 $$;
 
--- The set as commands name it.
+-- The set as commands name it, with its column where the index has sets of several.
 CREATE OR REPLACE FUNCTION hashindex._set_text(s hashindex.index_set) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -112,6 +112,7 @@ AS $$
 BEGIN
     RETURN concat_ws(
         ' ', coalesce((SELECT format('codes of %s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = s.model_id), CASE WHEN s.halves THEN 'vectors as halfvec' ELSE 'vectors' END),
+        CASE WHEN EXISTS (SELECT FROM hashindex.index_set x WHERE x.index_name = s.index_name AND x.column_name <> s.column_name) THEN format('of column %I', s.column_name) END,
         CASE WHEN s.stores THEN 'stored' WHEN s.code_column IS NOT NULL THEN format('in column %I', s.code_column) END, CASE s.access WHEN 'scan' THEN 'in lists without landmarks' ELSE coalesce('in ' || s.access, 'without an index') END
     );
 END

@@ -131,8 +131,8 @@ BEGIN
 END
 $$;
 
--- Gives an index the set that a declaration states, with its settings; what is NULL stays. Returns whether that is complete: an index keeps its
--- set where rows have to be encoded for lists.
+-- Gives an index the set that a declaration states, with its settings; what is NULL stays. Returns whether that is in use: where rows have to be
+-- encoded for lists, the index keeps its set until then. A first set that is not built yet gives way at once.
 CREATE OR REPLACE FUNCTION hashindex._declare_swap(
     index_name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT NULL, code_column text DEFAULT NULL,
     reveal_anchors boolean DEFAULT false, candidates integer DEFAULT NULL, effort integer DEFAULT NULL
@@ -144,41 +144,56 @@ AS $$
 #variable_conflict use_variable
 DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true);
+    before hashindex.index_set;
     wanted hashindex.index_set;
     found hashindex.index_set;
-    begun record;
 BEGIN
-    -- The one that is being built, if there is no other yet.
-    SELECT x.* INTO STRICT found FROM hashindex.index_set x WHERE x.index_name = i.name ORDER BY x.state = 'used' DESC, x.id LIMIT 1;
-    wanted := found;
-    wanted.model_id := CASE WHEN model IS NULL THEN found.model_id WHEN model <> 'none' THEN (hashindex.find_model(model)).id END;
-    wanted.access := coalesce(access, found.access);
-    wanted.stores := coalesce(store, found.stores AND wanted.model_id IS NOT NULL);
+    SELECT x.* INTO STRICT before FROM hashindex.index_set x WHERE x.index_name = i.name ORDER BY x.state = 'used' DESC, x.id LIMIT 1;
+    wanted := before;
+    wanted.model_id := CASE WHEN model IS NULL THEN before.model_id WHEN model <> 'none' THEN (hashindex.find_model(model)).id END;
+    wanted.access := coalesce(access, before.access);
+    wanted.stores := coalesce(store, before.stores AND wanted.model_id IS NOT NULL AND wanted.access NOT IN ('lists', 'scan'));
     wanted.code_column := coalesce(
-        code_column, CASE WHEN store IS NULL AND NOT found.stores AND wanted.model_id IS NOT DISTINCT FROM found.model_id THEN found.code_column END
+        code_column, CASE WHEN store IS NULL AND NOT before.stores AND wanted.model_id IS NOT DISTINCT FROM before.model_id THEN before.code_column END
     );
     -- A set without access is of vectors that pgvector does not index.
     SELECT x.* INTO found FROM hashindex.index_set x
-    WHERE x.index_name = i.name AND (x.state IN ('used', 'former') OR x.id = found.id) AND coalesce(x.access = wanted.access, true)
+    WHERE x.index_name = i.name AND (x.state <> 'building' OR x.encoded IS NOT NULL) AND coalesce(x.access = wanted.access, true)
       AND (x.model_id, x.stores, x.column_name) IS NOT DISTINCT FROM (wanted.model_id, wanted.stores, wanted.column_name)
       AND (x.stores OR x.code_column IS NOT DISTINCT FROM wanted.code_column)
     ORDER BY x.state = 'used' DESC LIMIT 1;
-    IF found.id IS NULL AND wanted.access IN ('lists', 'scan') THEN
-        begun := hashindex._begin_swap(i.name, model, access, store, NULL, code_column, reveal_anchors);
-        IF (begun.s).state <> 'ready' THEN
-            RAISE WARNING 'index "%" keeps its set until its rows are encoded', i.name
-                USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', i.name);
-            RETURN false;
-        END IF;
-        PERFORM hashindex._exchange_set(i.name, (begun.s).id);
+    IF found.id IS NULL AND hashindex._is_at_work('swap', i.name) THEN
+        RAISE EXCEPTION 'index "%" is being built by another session', i.name USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
+    ELSIF found.id IS NULL AND before.state <> 'used' THEN
+        PERFORM hashindex.drop_index(i.name);
+        PERFORM hashindex.create_index(
+            i.name, hashindex._base_of(i), i.column_name, coalesce((SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = wanted.model_id), 'none'),
+            wanted.access, wanted.stores, wanted.code_column, i.metric, i.tenant_column, i.key_columns, candidates,
+            coalesce(effort, CASE WHEN before.access = 'lists' AND wanted.access = 'lists' THEN before.effort END), reveal_anchors
+        );
+        RETURN (hashindex._set_of(i.name)).id IS NOT NULL;
+    ELSIF found.id IS NULL AND wanted.access IN ('lists', 'scan') THEN
+        PERFORM hashindex.prune_index(i.name);
+        found := (hashindex._begin_swap(i.name, model, access, store, NULL, code_column, reveal_anchors)).s;
     ELSIF found.id IS NULL THEN
         PERFORM hashindex.prune_index(i.name);
         PERFORM hashindex.swap_index(i.name, model, access, store, NULL, code_column, force => true, reveal_anchors => reveal_anchors);
-    ELSIF found.state = 'former' THEN
-        PERFORM hashindex.rollback_index(i.name);
+        found := hashindex._set_of(i.name);
+    ELSIF found.state = 'used' AND NOT hashindex._is_at_work('swap', i.name) THEN
+        -- A set that was declared meanwhile, and is not built.
+        PERFORM hashindex._drop_set(i, x) FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state = 'building';
     END IF;
     IF num_nonnulls(candidates, effort) > 0 THEN
-        PERFORM hashindex.configure_index(i.name, candidates => candidates, effort => effort);
+        PERFORM hashindex._configure_set(found, candidates, effort);
+    END IF;
+    IF found.state = 'building' THEN
+        RAISE WARNING 'index "%" gets its set when its rows are encoded: %', i.name, hashindex._set_text(found)
+            USING ERRCODE = '01X01', HINT = format('Run: pg-hashindex index encode %s', i.name);
+        RETURN false;
+    ELSIF found.state <> 'used' THEN
+        PERFORM hashindex._exchange_set(i.name, found.id);
+    ELSIF num_nonnulls(candidates, effort) > 0 THEN
+        PERFORM hashindex._create_search(i);
     END IF;
     RETURN true;
 END
@@ -495,6 +510,25 @@ $$;
 
 COMMENT ON FUNCTION hashindex.rename_index(text, text) IS 'gives an index, and its search function, another name';
 
+-- Changes the settings of a set; NULL leaves one as it is.
+CREATE OR REPLACE FUNCTION hashindex._configure_set(s hashindex.index_set, candidates integer, effort integer) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF candidates < 1 THEN
+        PERFORM hashindex._refuse('candidates', candidates, '1 or more');
+    ELSIF effort < 1 OR effort > 1000 AND s.access = 'lists' THEN
+        PERFORM hashindex._refuse('effort', effort, CASE s.access WHEN 'lists' THEN '1 to 1000' ELSE '1 or more' END);
+    ELSIF effort IS NOT NULL AND s.access = 'scan' THEN
+        RAISE EXCEPTION 'effort is for lists with landmarks, and index "%" has none', s.index_name
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave effort out.';
+    END IF;
+    UPDATE hashindex.index_set x
+    SET (candidates, effort) = (coalesce(_configure_set.candidates, x.candidates), coalesce(_configure_set.effort, x.effort)) WHERE x.id = s.id;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION hashindex.configure_index(
     name text,
     candidates integer DEFAULT NULL,
@@ -506,19 +540,12 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(configure_index.name, administers => true);
-    kept text := s.access FROM hashindex.index_set s WHERE s.index_name = i.name ORDER BY s.state = 'used' DESC LIMIT 1;
+    shown hashindex.index_set;
 BEGIN
-    IF candidates < 1 THEN
-        PERFORM hashindex._refuse('candidates', candidates, '1 or more');
-    ELSIF effort < 1 OR effort > 1000 AND kept = 'lists' THEN
-        PERFORM hashindex._refuse('effort', effort, CASE kept WHEN 'lists' THEN '1 to 1000' ELSE '1 or more' END);
-    ELSIF effort IS NOT NULL AND kept = 'scan' THEN
-        RAISE EXCEPTION 'effort is for lists with landmarks, and index "%" has none', i.name
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave effort out.';
-    END IF;
-    UPDATE hashindex.index_set s
-    SET (candidates, effort) = (coalesce(configure_index.candidates, s.candidates), coalesce(configure_index.effort, s.effort))
-    WHERE s.index_name = i.name AND s.state IN ('used', 'building');
+    SELECT s.* INTO STRICT shown FROM hashindex.index_set s WHERE s.index_name = i.name ORDER BY s.state = 'used' DESC, s.id LIMIT 1;
+    -- A set that is built to take its place has the same.
+    PERFORM hashindex._configure_set(s, configure_index.candidates, configure_index.effort) FROM hashindex.index_set s
+    WHERE s.index_name = i.name AND (s.id = shown.id OR s.state = 'building' AND s.access = shown.access);
     PERFORM hashindex._create_search(i);
 END
 $$;

@@ -192,15 +192,16 @@ def swap(
     with _only_worker(connection, name, table) as work:
         work.phase("preparing")
         _give_up(connection, name)
-        # With force and nothing else, the set that is ready.
-        ready = read_sets(connection, name, "ready") if force and not any(values[1:]) else []
+        # With force and nothing else, the set that is there.
+        alone = force and not any(values[1:])
+        there = read_sets(connection, name, "building", "ready") if alone else []
 
         def begin() -> int:
             return int(execute(connection, _BEGIN_SWAP, values).fetchone()[0])  # type: ignore[index]
 
         made = (
-            ready[0]
-            if ready
+            there[0]
+            if there
             else read_set(connection, retry_while_locked(connection, begin, table=table))
         )
         _build(made, work, throttle, memory, jobs)

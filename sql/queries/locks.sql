@@ -1,7 +1,6 @@
 -- name: other
 -- Other work on an index that this work would disturb. $1: the work; $2: the index.
--- Work on codes excludes any other. A swap writes codes beside; hashindex.exchange refuses to put
--- them into use while others encode or build.
+-- Work on codes excludes any other. A swap writes codes beside, of a set that is not in use yet.
 SELECT c.work FROM hashindex.claim c WHERE c.name = $2 AND hashindex._holds(c.pid, c.lock) AND (
     c.work = $1 OR c.pid <> pg_backend_pid()
     AND ('swap' NOT IN (c.work, $1) OR 'repair' IN (c.work, $1)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from fixtures.indexes import create_index
+from fixtures.indexes import indexed
 from fixtures.known import stored_codes
 from pgvector.sqlalchemy import HALFVEC, VECTOR
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -54,8 +54,8 @@ def indexes(connection):
     return connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, m.name || ':' || m.version "
         "FROM hashindex.index i "
-        "LEFT JOIN hashindex.index_set s ON s.index_name = i.name AND s.state = 'used' "
-        "JOIN hashindex.model m ON m.id = coalesce(i.model_id, s.model_id) ORDER BY 1"
+        "JOIN hashindex.index_set s ON s.index_name = i.name AND s.state = 'used' "
+        "JOIN hashindex.model m ON m.id = s.model_id ORDER BY 1"
     ).fetchall()
 
 
@@ -178,6 +178,7 @@ def test_missing_model(engine, connection, items, lsh_model):
         assert HashIndex.create_missing(transaction, metadata) == []
         # Left as it is.
         deferred.create(transaction)
+    live.HashIndex.open(connection, "items_idx").encode()
     assert indexes(connection) == [("items_idx", "public", "items", "lsh:1")]
 
 
@@ -208,7 +209,7 @@ def test_a_column_of_another_dimension(engine, connection, model):
 
 
 def test_an_index_of_that_name_on_another_table_stays(engine, connection, items, model):
-    create_index(connection)
+    indexed(connection)
     metadata = sa.MetaData()
     other = sa.Table("others", metadata, sa.Column("id", sa.Integer, primary_key=True))
     other.append_column(sa.Column("embedding", VECTOR(8)))

@@ -153,11 +153,13 @@ def test_migrations_make_swap_and_drop_an_index(shop, connection, vectors, caplo
     assert re.search(swap, sql)
     assert "drop_index" not in sql
     shop.migrate()
-    assert "Run: pg-hashindex index swap items_idx --model sharper:1" in caplog.text
+    assert "Run: pg-hashindex index encode items_idx" in caplog.text
     check("lsh", 1)
     index = Handle.open(connection, "items_idx")
+    assert index.candidates != 90
+    index.swap(force=True)
+    check("sharper", 1)
     assert index.candidates == 90
-    index.swap(model="sharper", force=True)
     caplog.clear()
     shop.migrate("0001")  # by the codes that were kept
     check("lsh", 1)
@@ -555,7 +557,8 @@ def test_a_set_of_pgvector(shop, connection, vectors, caplog):
         return connection.execute(
             "SELECT s.state, coalesce(m.name || ':' || m.version, 'none'), s.access, s.stores, "
             "s.candidates FROM hashindex.index_set s "
-            "LEFT JOIN hashindex.model m ON m.id = s.model_id WHERE s.state = 'used'"
+            "LEFT JOIN hashindex.model m ON m.id = s.model_id "
+            "WHERE s.index_name = 'near_idx' AND s.state = 'used'"
         ).fetchall()
 
     def declare(message, metric="l2", **options):
@@ -595,11 +598,16 @@ def test_a_set_of_pgvector(shop, connection, vectors, caplog):
     assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
     shop.migrate()
     assert sets()[0][1] == "none"
-    # Lists are another index.
+    # Lists take the place of a set of pgvector, once their codes are built.
     shop.declare(
         *Item._meta.indexes[:1],
         HashIndex(fields=["embedding"], model="lsh", access="scan", name="near_idx"),
     )
     shop.makemigrations("lists")
-    with pytest.raises(django.db.Error, match="cannot be swapped to lists"):
-        shop.migrate()
+    shop.migrate()
+    assert "Run: pg-hashindex index encode near_idx" in caplog.text
+    assert sets()[0][1:3] == ("none", "hnsw")
+    Handle.open(connection, "near_idx").swap(force=True)
+    assert sets()[0][1:3] == ("lsh:1", "scan")
+    shop.migrate("0006")
+    assert sets()[0][1:3] == ("none", "hnsw")

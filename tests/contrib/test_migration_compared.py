@@ -77,7 +77,7 @@ def test_probes_come_back_with_landmarks(project, connection, items, model):
     project.downgrade()
     project.downgrade()
     found = HashIndex.open(connection, "items_idx")
-    assert (found.access, found.state, found.effort) == ("lists", "building", 5)
+    assert (found.access, found.state, found.effort) == ("lists", "used", 5)
 
 
 def test_include_object_knows_the_table(project, connection, items, model):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from fixtures.catalog import catalog
-from fixtures.checks import assert_fresh
+from fixtures.checks import assert_fresh, other_sets
 from fixtures.migrating import Project, create_engine, indexes, offline, online
 from fixtures.roles import make_administrator
 from pgvector import Vector
@@ -42,15 +42,17 @@ def opened(connection):
 def state(connection):
     """All that a database holds of its indexes, codes too."""
     rows = connection.execute(
-        "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.key_columns, i.model_id, "
-        "i.metric, i.access, i.building, i.candidates, i.effort, i.storage, "
-        "i.swap_of, i.tenant_column FROM hashindex.index i ORDER BY 1"
+        "SELECT s.id, i.name, i.schema_name, i.table_name, i.column_name, i.key_columns, i.metric, "
+        "i.tenant_column, s.model_id, s.access, s.state, s.column_name, s.candidates, s.effort, "
+        "s.encoded, s.trained_rows FROM hashindex.index i "
+        "JOIN hashindex.index_set s ON s.index_name = i.name ORDER BY 1"
     ).fetchall()
     codes = [
         connection.execute(
-            f'SELECT id::text, code::text FROM hashindex."{row[11]}_codes" ORDER BY 1'.encode()
+            f"SELECT id::text, code::text FROM hashindex.set_{row[0]}_codes ORDER BY 1".encode()
         ).fetchall()
         for row in rows
+        if row[9] in ("lists", "scan")
     ]
     return rows, codes, catalog(connection)
 
@@ -111,20 +113,30 @@ def test_a_script_names_the_commands_that_encode_rows(connection, items, second)
         op.swap_hash_index("items_idx", model="lsh:2")
 
     script = offline(change)
-    for command in ("encode items_idx", "swap items_idx --model lsh:2"):
-        assert (
-            f"in lists and its table has vectors, then run: pg-hashindex index {command}\n"
-            in script
-        )
+    told = "in lists and its table has vectors, then run: pg-hashindex index encode items_idx\n"
+    assert script.count(told) == 2
     told = []
     connection.add_notice_handler(lambda notice: told.append(notice.message_hint))
     connection.execute(script.encode())
-    assert told == [
-        "Run: pg-hashindex index encode items_idx",
-        "Run: pg-hashindex index swap items_idx --model lsh:2",
-    ]
+    assert told == ["Run: pg-hashindex index encode items_idx"] * 2
     index = opened(connection)
-    assert (index.model_version, index.waiting(), index.encoded) == (1, 300, False)
+    # The first set was not built: the second one took its place.
+    assert (index.model_version, index.waiting(), index.encoded) == (2, 300, False)
+    index.encode()
+    assert (index.state, other_sets(index)) == ("used", [])
+    connection.execute(
+        "TRUNCATE items; INSERT INTO items SELECT 1, 'a', array_fill(1, '{8}')::vector"
+    )
+    connection.execute(offline(lambda op: op.swap_hash_index("items_idx", model="lsh:1")).encode())
+    # One that waits gives way to the next, and one that is in use stays.
+    connection.execute(
+        offline(lambda op: op.swap_hash_index("items_idx", model="lsh:1", access="lists")).encode()
+    )
+    assert told == ["Run: pg-hashindex index encode items_idx"] * 4
+    assert [(row.model_version, row.access) for row in other_sets(index)] == [(1, "lists")]
+    connection.execute(offline(lambda op: op.swap_hash_index("items_idx", model="lsh:2")).encode())
+    assert (index.model_version, other_sets(index)) == (2, [])
+    assert_fresh(index)
 
 
 @pytest.mark.newest
@@ -136,11 +148,10 @@ def test_a_transaction_of_the_callers_leaves_rows(url, connection, items, second
             create(op)
             op.swap_hash_index("items_idx", model="lsh:2")
     assert [record.getMessage().partition("run: ")[2] for record in caplog.records] == [
-        "pg-hashindex index encode items_idx",
-        "pg-hashindex index swap items_idx --model lsh:2",
-    ]
+        "pg-hashindex index encode items_idx"
+    ] * 2
     index = opened(connection)
-    assert (index.model_version, index.waiting(), index.encoded) == (1, 300, False)
+    assert (index.model_version, index.waiting(), index.encoded) == (2, 300, False)
     engine.dispose()
 
 
@@ -196,7 +207,7 @@ def test_rows_are_found_after_each_migration(url, connection, items, second, vec
     check(1, 12)
     # One of the two is searched; the codes of the other are kept.
     assert len(indexes(connection)) == 1
-    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (2,)
+    assert [row.model_version for row in other_sets(opened(connection))] == [2]
     online(url, lambda op: op.drop_hash_index("items_idx"))
     assert catalog(connection) == before
 
@@ -205,13 +216,13 @@ def test_rows_are_found_after_each_migration(url, connection, items, second, vec
 def test_a_swap_that_was_made_before_is_not_made_again(url, connection, items, second):
     online(url, create)
     opened(connection).swap(model="lsh:2", force=True)
-    storage = opened(connection).storage
+    made = opened(connection).set_id
     online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:2"))
-    assert opened(connection).storage == storage
+    assert opened(connection).set_id == made
     # Its codes of before are there still: they are taken up.
     online(url, lambda op: op.swap_hash_index("items_idx", model="lsh:1"))
     found = opened(connection)
-    assert (found.model_version, found.storage) == (1, "items_idx")
+    assert (found.model_version, found.set_id) == (1, 1)
     assert_fresh(found)
 
 
@@ -286,8 +297,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("kind", "error", "message"),
         [
-            ("swap", InUseError, "being swapped by another session"),
-            ("encode", InUseError, "being encoded"),
+            ("swap", InUseError, "being built by another session"),
+            ("repair", InUseError, "being repaired by another session"),
         ],
     )
     def test_work_under_way(self, url, connection, items, second, kind, error, message):

@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from fixtures.checks import assert_fresh
+from fixtures.checks import assert_fresh, other_sets
 from fixtures.migrating import indexes, online
 from fixtures.roles import make_administrator
 from psycopg import IsolationLevel
@@ -54,27 +54,26 @@ def test_write_after_read_and_swap(url, connection, items, second):
 def test_write_after_search_and_other_settings(url, connection, items, model):
     create(url, access="lists", effort=3)
     index = HashIndex.open(connection, "items_idx")
-    index.encode()
     with psycopg.connect(url) as visitor, impatient(url) as migration:
         visitor.execute(SEARCH)
-        migration.execute(configure_statement("items_idx", {"access": "scan"}).encode())
+        migration.execute(configure_statement("items_idx", {"effort": 4}).encode())
         visitor.execute(SEARCH)
         migration.commit()
         visitor.execute(WRITE)
     assert_fresh(index)
-    # Leftovers do not come back into use.
-    online(url, lambda op: op.swap_hash_index("items_idx", access="lists"))
-    HashIndex.open(connection, "items_idx").encode()
-    found = HashIndex.open(connection, "items_idx")
-    assert found.access == "lists"
-    assert [hit.id for hit in found.search([2.0] * 8, k=1)] == [7]
-    online(url, lambda op: op.swap_hash_index("items_idx", access="scan"))
-    operations.repair(found)
+    for access in ("scan", "lists", "hnsw", "scan"):
+        with psycopg.connect(url) as visitor:
+            visitor.execute(SEARCH)
+            online(url, lambda op, access=access: op.swap_hash_index("items_idx", access=access))
+            visitor.execute(WRITE)
+        assert (index.access, [hit.id for hit in index.search([2.0] * 8, k=1)]) == (access, [7])
+    assert_fresh(index)
+    operations.repair(index)
     left = connection.execute(
         "SELECT s.state FROM pg_class c, hashindex.index_set s "
         "WHERE c.relname = 'set_' || s.id || '_codes' ORDER BY s.id"
     )
-    assert left.fetchall() == [("used",), ("former",)]
+    assert left.fetchall() == [("used",)]
 
 
 def test_codes_of_before_go_with_the_next_swap(url, connection, items, second):
@@ -84,12 +83,9 @@ def test_codes_of_before_go_with_the_next_swap(url, connection, items, second):
     swap(url, "lsh:2")
     swap(url, "other")
     assert [row[2] for row in indexes(connection)] == ["other:1"]
-    beside = connection.execute(
-        "SELECT m.version, i.swap_state FROM hashindex.index i "
-        "JOIN hashindex.model m ON m.id = i.model_id WHERE i.swap_of = 'items_idx'"
-    )
-    assert beside.fetchall() == [(2, "previous")]
-    assert_fresh(HashIndex.open(connection, "items_idx"))
+    index = HashIndex.open(connection, "items_idx")
+    assert [(row.model_version, row.state) for row in other_sets(index)] == [(2, "former")]
+    assert_fresh(index)
 
 
 def test_rows_that_a_snapshot_does_not_show(url, connection, model):

@@ -112,16 +112,16 @@ def test_measurements_before_codes_were_lost(index):
 
 @pytest.fixture
 def swapped(index, other, vectors):
-    """A model of 40 bits that takes over when the index's row is exchanged."""
+    """A model of 40 bits whose set takes over by `EXCHANGE`."""
     model = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
     store.save(other, model)
-    row = other.execute("SELECT hashindex.begin_swap('items_idx', 'longer')").fetchone()
-    assert row is not None
-    HashIndex.open(other, row[0]).encode()
+    beside = HashIndex.open(other, "items_idx")
+    beside.swap(model="longer", force=True)
+    beside.rollback()
     return model
 
 
-EXCHANGE = "SELECT hashindex.exchange('items_idx', 'next')"
+EXCHANGE = "SELECT hashindex.rollback_index('items_idx')"
 
 
 def test_an_index_is_measured_by_the_model_that_it_has(index, other, swapped, vectors):

@@ -31,7 +31,7 @@ def docs(connection):
 SIZES = {
     "lists": "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c "
     "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' "
-    "AND c.relname LIKE 'i\\_%'",
+    "AND c.relname LIKE 'set\\_%'",
     "hnsw": "SELECT pg_relation_size(s.relation::regclass) FROM hashindex.index_set s",
 }
 

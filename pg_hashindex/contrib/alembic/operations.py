@@ -6,7 +6,6 @@ operation; calling it from a revision, as a method of ``alembic.op`` too, runs t
 
 import contextlib
 import logging
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,6 +39,9 @@ from ..sqlalchemy.specification import (
 
 _log = logging.getLogger("alembic.pg_hashindex")
 
+#: The command that completes an index whose rows wait.
+_ENCODE = "pg-hashindex index encode {}"
+
 
 class _Op(MigrateOperation, ABC):
     def to_diff_tuple(self) -> tuple[Any, ...]:
@@ -66,12 +68,12 @@ class _EncodingOp(_IndexOp):
         """Return SQL for the name of the index."""
 
     @abstractmethod
-    def _command(self, name: str) -> str:
-        """Return the command that completes it, or nothing if it never waits."""
+    def _may_wait(self) -> bool:
+        """Return whether a command may have to complete it."""
 
     @abstractmethod
     def _complete(self, index: HashIndex) -> None:
-        """Do what the command does."""
+        """Do what the command does, and take a set that finds less."""
 
     def _waits(self) -> str:
         """Return SQL that finds whether rows wait, as an interrupted migration leaves them too."""
@@ -92,9 +94,8 @@ class CreateHashIndexOp(_EncodingOp):
         spec = self.spec
         return statements.name_on(spec.name, spec.table, spec.schema).as_string(None)
 
-    def _command(self, name: str) -> str:
-        in_lists = self.spec.options.get("access") in LISTS
-        return f"pg-hashindex index encode {name}" if in_lists else ""
+    def _may_wait(self) -> bool:
+        return self.spec.options.get("access") in LISTS
 
     def _complete(self, index: HashIndex) -> None:
         index.encode()
@@ -165,17 +166,16 @@ class SwapHashIndexOp(_EncodingOp):
     def _name(self) -> str:
         return sql.Literal(self.name).as_string(None)
 
-    def _command(self, name: str) -> str:
-        if "model" not in self.options or {"store", "code_column"} & {*self.options}:
-            return ""
-        return f"pg-hashindex index swap {name} --model {shlex.quote(self.options['model'])}"
+    def _may_wait(self) -> bool:
+        given = self.options
+        of_pgvector = {"store", "code_column"} & {*given} or given.get("model") == "none"
+        return not of_pgvector and given.get("access", LISTS[0]) in LISTS
 
     def _complete(self, index: HashIndex) -> None:
-        index.prune()
-        index.swap(
-            force=True,
-            **{name: value for name, value in self.options.items() if name not in of_searches()},
-        )
+        if index.state == "used":
+            index.swap(force=True)
+        else:
+            index.encode()
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         existing = {"existing": self.existing} if self.existing else {}
@@ -263,12 +263,11 @@ def _run(operations: Operations, operation: _IndexOp) -> None:
     context = operations.migration_context
     if context.as_sql:
         context.impl.static_output(f"{operation._statement()};")
-        if isinstance(operation, _EncodingOp):
-            command = operation._command(operation._call()[1][0])
-            if command:
-                context.impl.static_output(
-                    f"-- If its codes are in lists and its table has vectors, then run: {command}"
-                )
+        if isinstance(operation, _EncodingOp) and operation._may_wait():
+            context.impl.static_output(
+                "-- If its codes are in lists and its table has vectors, then run: "
+                + _ENCODE.format(operation._call()[1][0])
+            )
         return
     bind = operations.get_bind()
     encoding = operation if isinstance(operation, _EncodingOp) else None
@@ -292,7 +291,7 @@ def _encode(context: MigrationContext, bind: sa.Connection, operation: _Encoding
     _log.warning(
         "the rows of index %r wait to be encoded, which takes transactions of its own; run: %s",
         name,
-        operation._command(name),
+        _ENCODE.format(name),
     )
 
 
@@ -477,8 +476,8 @@ def swap_hash_index(
     Nothing is done if ``pg-hashindex index swap`` ran before. A lower recall is accepted. The
     former set stays, so that a downgrade can return to it, until ``pg-hashindex index prune`` or
     the next swap of a migration drops it. A set of pgvector is built in the migration's
-    transaction; lists get their codes as by `create_hash_index`. Lists do not become a set of
-    pgvector: drop the index, and create another one.
+    transaction; lists get their codes as by `create_hash_index`, and the former set serves searches
+    until then.
 
     Parameters
     ----------

@@ -134,11 +134,6 @@ class IndexSpec:
             (self.schema, self.table, self.column) != (found.schema, found.table, found.column)
             or any(key not in (*set_options, *settings) for key in changed)
             or ("tenant" in was and "tenant" not in stated)
-            # No set of pgvector takes the place of lists, nor lists that of a set.
-            or (
-                {"access"} <= {*changed} & {*was}
-                and (changed["access"] in LISTS) != (was["access"] in LISTS)
-            )
         ):
             return [Drop(found), Create(self)]
         swapped = [key for key in set_options if key in changed]
