@@ -53,6 +53,17 @@ def machine_models():
 STEPS = [(ListBuild, step) for step in ("_read_rows", "_put_in_order", "_finished", "_finish")]
 
 
+#: Errors of sets in another state than what was asked for is of.
+TOLD = (
+    "has this set already",
+    "has no former set",
+    "set beside the one in use",
+    "is being swapped to another set",
+    "keeps its set",
+    "has no set in use yet",
+)
+
+
 class KilledError(BaseException):
     """The operator's process is gone."""
 
@@ -103,10 +114,8 @@ class Machine(Writers):
         try:
             act(HashIndex.open(self.operator, "items_idx"))
         except (InUseError, DatabaseStateError, LowerRecallError) as error:
-            # Locks of open transactions, and swaps in another state than this one asks for.
-            # There are no landmarks of an empty table.
-            words = ("previous", "former", "before", "swap", "landmarks of index")
-            expected = any(word in str(error) for word in words)
+            # Locks of open transactions, and sets in another state than this one asks for.
+            expected = any(words in str(error) for words in TOLD)
             if not expected and not any(map(self._inside, self.sessions)):
                 raise
             self.counts["told"] += 1
@@ -203,7 +212,12 @@ class Machine(Writers):
 
     @rule()
     def give_up(self):
-        self._operate(lambda index: operations.repair(index, undo=True))
+        def act(index):
+            # The index goes with its first set.
+            if index.state == "used":
+                operations.repair(index, undo=True)
+
+        self._operate(act)
 
     @rule()
     def make_again(self):
