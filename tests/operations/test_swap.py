@@ -447,6 +447,7 @@ def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors)
         writer.execute("UPDATE items SET category = 'z' WHERE id = 1")
         swapper = threading.Thread(target=swap)
         swapper.start()
+        eventually(lambda: [row.state for row in other_sets(in_table)] == ["building"])
         # While it tries again and again, writes come through within its patience for a lock.
         second.execute("SET lock_timeout = '2s'")
         for number in range(20):

@@ -189,7 +189,7 @@ def test_what_the_commands_say(on, bare):
     assert json.loads(on("index", "show", "--json").stdout)[0]["work"] == []
     with encoding(bare.connection) as work:
         work.phase("encoding", 400)
-        for command in (["list"], ["show", "items_idx"]):
+        for command in (["show"], ["show", "items_idx"]):
             bare.connection.execute(
                 "UPDATE hashindex.claim "
                 "SET rows_done = 300, phase_started_at = now() - interval '450 s'"
@@ -198,7 +198,7 @@ def test_what_the_commands_say(on, bare):
             assert "encode 75%, 0:02:30 left" in result.stdout
             assert "encode of items_idx: encoding, 300 of 400 rows, by postgres" in result.stderr
             found = json.loads(on("index", *command, "--json").stdout)
-            (one,) = (found[0] if command == ["list"] else found)["work"]
+            (one,) = (found[0] if command == ["show"] else found)["work"]
             assert (one["work"], one["share"], one["time_left"]) == ("encode", 0.75, 150)
             assert (one["pid"], one["resume"]) == (bare.connection.info.backend_pid, None)
 
