@@ -183,6 +183,7 @@ def test_writers_fail_by_serialization_alone(fault_server, installed, database):
         rollback_from("other"),
         swap_back_and_prune("other"),
         change_access("lists"),
+        prune,
         change_access("scan"),
     ]
     for step in steps:
