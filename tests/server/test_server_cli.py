@@ -1,13 +1,12 @@
 """The commands ``pg-hashindex server ...``."""
 
-import json
-
 import psycopg
 import pytest
 from click.testing import CliRunner
 from pg_hashindex.cli.server import server as group
 
 from pg_hashindex.errors import EmbeddedServerError
+from pg_hashindex.server import EmbeddedServer
 
 
 @pytest.fixture
@@ -22,11 +21,7 @@ def invoke(make_server, place, monkeypatch):
     return run
 
 
-def test_start_status_stop(invoke, place):
-    result = invoke("status")
-    assert result.exit_code == 1
-    assert "not running" in result.stdout
-
+def test_start_stop(invoke, place):
     result = invoke("start", "--pg-version", "16")
     assert result.exit_code == 0
     url = result.stdout.strip()
@@ -40,18 +35,7 @@ def test_start_status_stop(invoke, place):
     result = invoke("start")
     assert result.stdout == f"{url}\n"
     assert "is running already" in result.stderr
-    result = invoke("status")
-    assert result.exit_code == 0
-    assert url in result.stdout
-    status = json.loads(invoke("status", "--json").stdout)
-    assert status.pop("pid") > 0
-    assert status == {
-        "running": True,
-        "version": 16,
-        "data_dir": f"{place}/data",
-        "log": f"{place}/data/log",
-        "uri": url,
-    }
+    assert EmbeddedServer(place / "data").status.uri == url
 
     result = invoke("stop")
     assert (result.exit_code, result.stdout) == (0, "")
@@ -59,9 +43,7 @@ def test_start_status_stop(invoke, place):
     result = invoke("stop")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "not running" in result.stderr
-    result = invoke("status", "--json")
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["uri"] is None
+    assert not EmbeddedServer(place / "data").is_running
 
 
 def test_errors(invoke, place):
