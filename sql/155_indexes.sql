@@ -292,7 +292,8 @@ BEGIN
     s := before;
     base := hashindex._base_of(i);
     s.column_name := coalesce(column_name, s.column_name);
-    s.access := coalesce(access, s.access, 'hnsw');
+    -- Lists are of codes.
+    s.access := coalesce(access, CASE WHEN model = 'none' AND s.access IN ('lists', 'scan') THEN 'hnsw' END, s.access, 'hnsw');
     s.stores := coalesce(store, s.stores);
     IF s.access IN ('lists', 'scan') THEN
         s.stores := coalesce(store, false);
