@@ -272,6 +272,7 @@ AS $$
 DECLARE
     before hashindex.index_set;
     other hashindex.index_set;
+    is_other boolean;
     base regclass;
     used hashindex.model;
 BEGIN
@@ -285,10 +286,6 @@ BEGIN
     i := hashindex._require(index_name, administers => true);
     before := hashindex._used_set(i);
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = index_name AND x.state <> 'used';
-    IF other.id IS NOT NULL AND NOT (other.state IN ('building', 'ready') AND other.access IN ('lists', 'scan')) THEN
-        RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', index_name, other.state, hashindex._set_text(other)
-            USING ERRCODE = 'object_in_use', HINT = format('Drop it: pg-hashindex index prune %s', index_name);
-    END IF;
     s := before;
     base := hashindex._base_of(i);
     s.column_name := coalesce(column_name, s.column_name);
@@ -320,7 +317,15 @@ BEGIN
     END IF;
     -- A column of codes is of the model and the vectors that filled it.
     s.code_column := coalesce(code_column, CASE WHEN s.access NOT IN ('lists', 'scan') AND NOT before.stores AND (s.model_id, s.column_name) = (before.model_id, before.column_name) AND store IS NULL THEN before.code_column END);
-    IF other.id IS NOT NULL AND (s.model_id, s.access, s.column_name) IS NOT DISTINCT FROM (other.model_id, other.access, other.column_name) THEN
+    is_other := other.id IS NOT NULL AND (s.model_id, s.access, s.column_name) IS NOT DISTINCT FROM (other.model_id, other.access, other.column_name);
+    IF other.id IS NOT NULL AND NOT (other.state IN ('building', 'ready') AND other.access IN ('lists', 'scan')) THEN
+        RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', index_name, other.state, hashindex._set_text(other)
+            USING ERRCODE = 'object_in_use', HINT = concat(
+                CASE WHEN other.state = 'former' THEN format('Return to it: pg-hashindex index rollback %s', index_name) END,
+                CASE WHEN other.state = 'former' AND NOT is_other THEN '; or drop it: ' WHEN NOT is_other THEN 'Drop it: ' END,
+                CASE WHEN NOT is_other OR other.state <> 'former' THEN format('pg-hashindex index prune %s', index_name) END
+            );
+    ELSIF is_other THEN
         -- A former run was cut off, or built a set that found less; this one continues it.
         s := other;
         RETURN;

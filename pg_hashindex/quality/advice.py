@@ -725,7 +725,8 @@ def remedy(
 ) -> str:
     """Return advice for an index that no candidates and effort bring to the goal."""
     if row.access == "scan" and model.access == "lists":
-        return f"read some lists of codes instead of all: {_configure(row)} --access lists"
+        swap = f"pg-hashindex index swap {shlex.quote(row.name)} --access lists"
+        return f"read some lists of codes instead of all: {swap}"
     if any(point.reaches(recall) for point in points):
         if max_ms is not None and exact_ms <= max_ms:
             return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
@@ -742,10 +743,6 @@ def many_lists(row: IndexRow, model: ModelFacts, lists: int, effort: int) -> str
         return None
     better = _better_codes(row, model)
     return f"that reads {min(effort, lists)} of {lists} lists; to read fewer, {better}"
-
-
-def _configure(row: IndexRow) -> str:
-    return f"pg-hashindex index configure {shlex.quote(row.name)}"
 
 
 def _better_codes(row: IndexRow, model: ModelFacts) -> str:

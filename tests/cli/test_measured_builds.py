@@ -60,7 +60,7 @@ def test_counts_given_by_hand_stay(on, connection, large, how):
         said = on(*CREATE, "--access", "lists", *given).stderr
     else:
         on(*CREATE, "--access", "lists", "--no-encode")
-        on("index", "configure", "i", *given, "--no-encode")
+        on("index", "configure", "i", *given)
         said = on("index", "encode", "i").stderr
     assert SAID.search(said).groups()[:2] == ("21", "2")
     assert counts(connection) == (21, 2)

@@ -29,7 +29,7 @@ def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
     assert SAID in result.stderr
     result = on("search", "items_idx", "--like", "1", "--radius", "2", code=None)
     assert result.exit_code != 0
-    assert "is not yet encoded; Run: pg-hashindex index encode items_idx" in result.output
+    assert "has no set in use yet; Build it: pg-hashindex index encode items_idx" in result.output
     on("index", "encode", "items_idx")
     for command in (("index", "show"), ("index", "show", "items_idx")):
         assert "not yet encoded" not in on(*command).output

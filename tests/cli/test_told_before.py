@@ -42,14 +42,6 @@ def test_a_metric_that_the_model_was_not_trained_for(on, connection, items, mode
     )
 
 
-def test_configure_in_sql_says_that_nothing_is_built_yet(index):
-    said = []
-    index.connection.add_notice_handler(lambda diagnosis: said.append(diagnosis.message_primary))
-    statement = "SELECT hashindex.configure_index('items_idx', access => 'lists')"
-    index.connection.execute(statement)
-    assert said == ["searches use scan until lists are built: pg-hashindex index encode items_idx"]
-
-
 def test_evaluate_measures_the_settings_of_the_index(on, index):
     index.configure(candidates=37)
     found = json.loads(on("evaluate", "items_idx", "--queries", "5", "--json").stdout)

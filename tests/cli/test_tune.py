@@ -65,7 +65,7 @@ def test_a_scan_of_many_rows_needs_landmarks(on, index):
         "FROM items, generate_series(1, 40) n WHERE id <= 250"
     )
     result = on("tune", "items_idx", "--recall", "0.9", "--max-ms", "1e-6", *FEW, code=1)
-    assert "pg-hashindex index configure items_idx --access lists" in result.stderr
+    assert "pg-hashindex index swap items_idx --access lists" in result.stderr
 
 
 def test_results_are_not_lost_if_applying_fails(on, index, monkeypatch):
