@@ -163,14 +163,34 @@ class _Encoder:
         }
 
     def run(self) -> int:
+        first = self._first_missing()
+        written = 0 if first is None else self._encode_from(first)
+        with self.connection.transaction():
+            self._execute(ASSIGN, [self.index.set_id])
+            self._execute(PRUNE)
+            self._execute("ANALYZE {codes}")
+            if written:
+                # Any role may write this message, and its commit waits until all earlier ones are
+                # on disk.
+                self._execute("SELECT pg_logical_emit_message(true, 'hashindex', 'encoded')")
+        if self._left_out:
+            warn_of_left_out(
+                self.index.qualified_table,
+                list(self._left_out),
+                len(self._left_out),
+                f"for model {self.index.model_name}, so that searches by codes miss them",
+            )
+        self.index.warn_of_long_tenants()
+        return written
+
+    def _encode_from(self, first: str) -> int:
+        """Encode rows until none is left, from a key on; return how many."""
+        start: str | None = first
         written = 0
         stuck_since = time.monotonic()
-        start = self._first_missing()
-        missing = 0
-        if start is not None:
-            self.work.phase("encoding")
-            missing = self._count_missing(exactly=is_shown())
-            self.work.expect(missing)
+        self.work.phase("encoding")
+        missing = self._count_missing(exactly=is_shown())
+        self.work.expect(missing)
         with Progress("encoding", missing, work=self.work) as bar:
             while start is not None:
                 before, left_over = written, None
@@ -190,22 +210,6 @@ class _Encoder:
                 elif start is not None:
                     self.work.advance()
                     time.sleep(0.1)
-        with self.connection.transaction():
-            self._execute(ASSIGN, [self.index.set_id])
-            self._execute(PRUNE)
-            self._execute("ANALYZE {codes}")
-            if written:
-                # Any role may write this message, and its commit waits until all earlier ones are
-                # on disk.
-                self._execute("SELECT pg_logical_emit_message(true, 'hashindex', 'encoded')")
-        if self._left_out:
-            warn_of_left_out(
-                self.index.qualified_table,
-                list(self._left_out),
-                len(self._left_out),
-                f"for model {self.index.model_name}, so that searches by codes miss them",
-            )
-        self.index.warn_of_long_tenants()
         return written
 
     def _count_missing(self, *, exactly: bool) -> int:

@@ -216,6 +216,8 @@ def _found(find: Callable[[], T]) -> T | Missing:
 
 
 def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
+    if index.state == "building":
+        return None
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
     with translated_errors():
         drawn = CodeChecks(index, full=False).drawn(most, random_state)

@@ -46,8 +46,8 @@ _FIRST_ROWS: LiteralString = """
     SELECT count(*) FROM (SELECT 1 FROM {table} b WHERE b.{column} IS NOT NULL LIMIT $1) r
 """
 
-# No row for readers who may not read the model. From 10,000 rows on, some lists are read faster than
-# all codes.
+# No row for readers who may not read the model. From 10,000 rows on, reading some
+# lists is faster than reading all codes.
 _MODEL_FACTS: LiteralString = """
     SELECT m.method, CASE WHEN m.training ? 'supervision' OR (
         SELECT count(*) FROM (SELECT FROM {table} b WHERE b.{column} IS NOT NULL LIMIT 10000) r

@@ -63,7 +63,7 @@ def _fill(connection):
         (["doctor", "docs", "v"], ["searching"]),
         (
             ["quickstart", "docs", "v", "--access", "lists", "--yes"],
-            ["reading", "encoding", "measuring docs_v"],
+            ["reading", "measuring docs_v"],
         ),
     ],
 )
