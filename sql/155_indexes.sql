@@ -361,13 +361,15 @@ BEGIN
     i := hashindex._require(_begin_rebalance.name, administers => true);
     SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
     s := hashindex._used_lists(i);
-    IF other.state IN ('building', 'ready') AND (other.model_id, other.column_name) = (s.model_id, s.column_name) AND other.access = 'lists' THEN
+    IF s.access = 'scan' THEN
+        RAISE EXCEPTION 'index "%" has lists without landmarks', i.name
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('For landmarks run: pg-hashindex index swap %s --access lists', i.name);
+    ELSIF other.state IN ('building', 'ready') AND (other.model_id, other.column_name) = (s.model_id, s.column_name) AND other.access = 'lists' THEN
         RETURN other.id;
     ELSIF other.id IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', i.name, other.state, hashindex._set_text(other)
             USING ERRCODE = 'object_in_use', HINT = format('Drop it: pg-hashindex index prune %s', i.name);
     END IF;
-    s.access := 'lists';
     RETURN (hashindex._begin_set(i, s)).id;
 END
 $$;

@@ -499,3 +499,11 @@ def test_blocks_hold_every_row_whatever_indexes_the_table_has(
     assert_listed(index)
     index.rebalance()
     assert_listed(index)
+
+
+def test_lists_without_landmarks_are_not_rebalanced(index):
+    index = with_access(index, "scan")
+    with pytest.raises(
+        InvalidInputError, match="without landmarks; .* index swap .* --access lists"
+    ):
+        index.rebalance()

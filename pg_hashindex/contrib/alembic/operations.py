@@ -73,7 +73,7 @@ class _EncodingOp(_IndexOp):
 
     @abstractmethod
     def _complete(self, index: HashIndex) -> None:
-        """Do what the command does, and take a set that finds less."""
+        """Do what the command does, and take a set of lower recall."""
 
     def _waits(self) -> str:
         """Return SQL that finds whether rows wait, as an interrupted migration leaves them too."""
