@@ -144,21 +144,30 @@ def test_triggers_that_always_fire_are_left_so(index):
 
 
 def test_codes_that_are_not_those_of_their_rows(index):
-    """A sample finds codes that became wrong unseen, and --full repairs them."""
+    """If a sample finds codes that became wrong unseen, all are compared."""
     connection = index.connection
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
     connection.execute("UPDATE hashindex.set_1_codes SET code = ~code WHERE id % 3 = 0")
     connection.execute("ALTER TABLE items ENABLE TRIGGER ALL")
-    found = operations.repair(index)
-    assert found.done == ()
-    assert found.left == (
-        "100 of 300 codes that were checked are not those of their rows: "
-        "pg-hashindex index repair items_idx --full",
-    )
-    done = operations.repair(index, full=True)
+    done = operations.repair(index)
     assert done.left == ()
     assert done.done == ("removed 100 codes that were not those of their rows", "encoded 100 rows")
     assert_fresh(index)
+
+
+@pytest.mark.newest
+def test_vectors_that_were_written_again_without_triggers(connection, items, model):
+    connection.execute(
+        "CREATE TABLE squares (id int PRIMARY KEY, root vector(8), "
+        "embedding vector(8) GENERATED ALWAYS AS (root) STORED)"
+    )
+    connection.execute("INSERT INTO squares SELECT id, embedding FROM items")
+    index = indexed(connection, "squares", table="squares")
+    connection.execute("ALTER TABLE squares ALTER COLUMN embedding SET EXPRESSION AS (root * root)")
+    assert operations.check(index).status == "broken"
+    assert operations.repair(index).left == ()
+    assert_fresh(index)
+    assert operations.check(index).status == "ok"
 
 
 def test_rows_without_codes_and_codes_without_rows(connection, items, model):
