@@ -37,7 +37,9 @@ def test_repair_says_what_it_did(on, made):
 
 def test_leftovers_set_the_exit_code(on, made):
     made.connection.execute(
-        "SET session_replication_role = replica; UPDATE items SET embedding = array_fill(3e38::real, '{8}')::vector WHERE id = 7"
+        "SET session_replication_role = replica; "
+        "UPDATE items SET embedding = array_fill(3e38::real, '{8}')::vector WHERE id = 7; "
+        "RESET session_replication_role"
     )
     failed = on("index", "repair", "Its-1", "--json", code=1)
     assert len(json.loads(failed.stdout)["left"]) == 1
