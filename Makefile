@@ -88,12 +88,12 @@ docs: .venv/installed
 
 # The files of CREATE EXTENSION, to build/extension.
 extension: .venv/installed-demo
-	$(BIN)/pg-hashindex extension write build/extension
+	$(BIN)/pg-hashindex extension build/extension
 
 # The script that registers the extension with pg_tle.
 tle: .venv/installed-demo
 	mkdir -p build
-	$(BIN)/pg-hashindex extension write --tle build/pg_hashindex-tle.sql
+	$(BIN)/pg-hashindex extension --tle build/pg_hashindex-tle.sql
 
 # The wheel, the sdist, the extension's archive and the plain script of HEAD, to build/release; each is
 # tried from a clean environment.

@@ -156,7 +156,7 @@ async function open() {
     if (there) offerStart(before.data);
     else {
         // The script is for psql: a line that begins with a backslash is psql's own.
-        await step(steps, { text: "The script of <code>pg-hashindex schema sql</code>" }, () =>
+        await step(steps, { text: "The script of <code>pg-hashindex schema upgrade --sql</code>" }, () =>
             db.exec(`CREATE EXTENSION vector; ${script.replace(/^\\.*$/gm, "")}`));
         const blob = await (await load("packages.copy")).blob();
         await step(steps, { text: "5,000 rows" }, async () => {

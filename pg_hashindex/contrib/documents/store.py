@@ -105,7 +105,7 @@ class DocumentStore:
         Raises
         ------
         DuplicateNameError
-            If the table has an index already; `operations.swap` gives it another model.
+            If the table has an index already; `HashIndex.swap` gives it another model.
         InvalidInputError
             If there are too few documents, or the connection is inside a transaction.
         DatabaseStateError
