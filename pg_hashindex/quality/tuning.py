@@ -14,6 +14,7 @@ from psycopg import sql
 
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError
 from ..index.catalog import HasRow, IndexRow
@@ -46,15 +47,7 @@ _FIRST_ROWS: LiteralString = """
     SELECT count(*) FROM (SELECT 1 FROM {table} b WHERE b.{column} IS NOT NULL LIMIT $1) r
 """
 
-# No row for readers who may not read the model. From 10,000 rows on, reading some
-# lists is faster than reading all codes.
-_MODEL_FACTS: LiteralString = """
-    SELECT m.method, CASE WHEN m.training ? 'supervision' OR (
-        SELECT count(*) FROM (SELECT FROM {table} b WHERE b.{column} IS NOT NULL LIMIT 10000) r
-    ) < 10000 THEN 'scan' ELSE 'lists' END
-    FROM hashindex.index_set s JOIN hashindex.readable_model m ON m.id = s.model_id
-    WHERE s.index_name = $1 AND s.state = 'used'
-"""
+_MODEL = query("measuring.model")
 
 # Measures a search with some effort and candidates, once.
 _At = Callable[[int | None, int], Measured]
@@ -276,7 +269,7 @@ def shortfall(index: HasRow, tuned: Tuned) -> str | None:
 
 def _model_facts(row: IndexRow) -> ModelFacts:
     with translated_errors(table=row.qualified_table):
-        found = execute(row.connection, _MODEL_FACTS, [row.name], names=row.names).fetchone()
+        found = execute(row.connection, _MODEL, [row.name], names=row.names).fetchone()
     return ModelFacts(*found) if found else ModelFacts()
 
 

@@ -4,11 +4,18 @@
 SELECT e.id, e.distance
 FROM hashindex.find_index($1) i, hashindex._exact_search(
     pg_catalog.format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns,
-    i.column_name, i.metric, $2, $3,
-    CASE WHEN $4::text IS NOT NULL THEN
-        pg_catalog.format('%I.%I = %L', i.table_name, i.tenant_column, $4::text)
-    END, 'pg_catalog, pg_temp'
+    i.column_name, i.metric, $2, $3, hashindex._of_tenant(i, $4::text), 'pg_catalog, pg_temp'
 ) e
+
+-- name: model
+-- The method of an index's model, and whether lists with landmarks suit it: from 10,000 rows on,
+-- reading some lists is faster than reading all codes. No row for who may not read the model. $1:
+-- the index.
+SELECT m.method, CASE WHEN m.training ? 'supervision' OR (
+    SELECT count(*) FROM (SELECT FROM {table} b WHERE b.{column} IS NOT NULL LIMIT 10000) r
+) < 10000 THEN 'scan' ELSE 'lists' END
+FROM hashindex.index_set s JOIN hashindex.readable_model m ON m.id = s.model_id
+WHERE s.index_name = $1 AND s.state = 'used'
 
 -- name: asked
 -- The rows of some keys as they are now, in the order of the keys. $1: the keys.

@@ -32,6 +32,7 @@ SYNTAX_ERROR = {
     "_filter_of",
     "_list_candidates",
     "_set_statement",
+    "_true_neighbours",
     # The type's name is parsed as one, with an error of syntax on PostgreSQL 15.
     "_key_type",
     "_let_read",

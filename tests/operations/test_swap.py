@@ -158,7 +158,7 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(index, other):
         index.rollback()
     before = objects(index.connection)
     index.swap(model="other", force=True)
-    with pytest.raises(InUseError, match="lsh:1.* index prune items_idx"):
+    with pytest.raises(InUseError, match="lsh:1.* index rollback items_idx"):
         index.swap(model="lsh", force=True)
     assert index.prune() == 1
     assert {numbered(one) for one in objects(index.connection)} == {numbered(one) for one in before}

@@ -215,9 +215,8 @@ def _pairs(
         paired.add(name if found is None else found.spec.name)
         trouble = None
         if found is not None and not found.is_there:
-            renamed = "rebind" if found.spec.options.get("access") in LISTS else "repair"
             trouble = (
-                f"which does not exist; if that was renamed, run pg-hashindex index {renamed}, and "
+                "which does not exist; if that was renamed, run pg-hashindex index repair, and "
                 f"else pg-hashindex index drop, with {name}"
             )
         elif found is not None and _place_of(found) not in compared:
