@@ -28,7 +28,7 @@ traceback of an error, and all that `index check`, `index show` and `model train
 | 0 | done; the answer is yes |
 | 1 | the answer is no: `index check` has findings, `--fail-under` is missed, a swap would lower \
 recall, `tune` or `quickstart` misses its recall, an upgrade is due, a repair left something, \
-the server is not running, or you did not say yes |
+or you did not say yes |
 | 2 | wrong usage |
 | 3 | could not: no connection, no right, no such index or file, a value that is refused, ... |
 | 130 | stopped by Ctrl-C |

@@ -134,3 +134,8 @@ def test_each_figure_of_a_paper_is_named_on_its_page():
 def test_the_page_of_commands_is_current():
     make_cli = script("docs/make_cli.py")
     assert make_cli.TARGET.read_text() == make_cli.text(), "run: python docs/make_cli.py"
+
+
+def test_the_schema_of_the_doctor_is_current():
+    make_schema = script("docs/make_schema.py")
+    assert make_schema.TARGET.read_text() == make_schema.text(), "run: python docs/make_schema.py"

@@ -3,7 +3,9 @@
 import json
 import re
 import time
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import psycopg
 import pytest
@@ -21,6 +23,7 @@ from pg_hashindex.quality.doctor_filters import nodes
 from pg_hashindex.quality.sizes import hnsw_bytes
 
 ROWS, DIMENSION = 600, 8
+SCHEMA = Path(__file__).parents[2] / "docs" / "doctor.schema.json"
 
 
 @pytest.fixture
@@ -69,7 +72,9 @@ def slow_machine(monkeypatch):
 
 
 def report(on, *options):
-    return json.loads(on("doctor", "docs", "--json", *options).stdout)
+    found = json.loads(on("doctor", "docs", "--json", *options).stdout)
+    jsonschema.validate(found, json.loads(SCHEMA.read_text()))
+    return found
 
 
 def nearest(points, queries, k):
