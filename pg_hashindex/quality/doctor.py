@@ -212,11 +212,27 @@ def diagnose(
             raise
     if not measure:
         return diagnosis
-    if role is None:
+    with _as_role(connection, role):
         diagnosis = _with_names(connection, diagnosis, sample, queries, deadline, random_state)
     decision, sets = decide(diagnosis, goal)
     diagnosis = replace(diagnosis, decision=decision, sets=sets)
     return replace(diagnosis, advice=advise(diagnosis))
+
+
+@contextmanager
+def _as_role(connection: Connection, role: str | None) -> Iterator[None]:
+    """Have a role for the block's transactions."""
+    if role is None:
+        yield
+        return
+    (before,) = one_row(connection, "SELECT pg_catalog.current_setting('role')")
+    set_role = "SELECT pg_catalog.set_config('role', $1, false)"
+    execute(connection, set_role, [role])
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            execute(connection, set_role, [before])
 
 
 def _with_names(

@@ -585,6 +585,15 @@ def test_a_role_sees_what_its_policies_show(on_bare, server, bare, docs):
         assert found["queries"] == 60
         assert (found["tenant"]["column"], found["tenant"]["source"]) == ("part", "a policy")
         assert "row security" in on_bare("doctor", "docs", "v").stdout
+        # Searches by a name find the role's rows alone, too.
+        on_bare("schema", "upgrade")
+        HashIndex.create(bare, "named", table="docs", column="v", model="none", access="hnsw")
+        (name,) = report(on_bare, "--role", "seller")["names"]
+        assert name["recall"] == 1
+        bare.execute("REVOKE USAGE ON SCHEMA hashindex FROM PUBLIC")
+        found = report(on_bare, "--role", "seller")
+        assert found["names"] == []
+        assert any("indexes of pg_hashindex are not shown" in note for note in found["notes"])
     finally:
         bare.execute("DROP OWNED BY seller")
         run_as_admin(server, "DROP ROLE seller")
