@@ -430,7 +430,10 @@ BEGIN
         'sharded', hashindex._is_sharded(base::regclass),
         'dimension', s.dimension, 'vector_type', hashindex._vector_type(base::regclass, s.column_name), 'operator', hashindex._distance_operator(i.metric),
         'ranked_type', held.ranked_type, 'ranked_query', held.ranked_query, 'ranking', concat_ws(' ', held.expression, held.operator),
-        'n', s.candidates, 'effort', coalesce(s.effort::text, 'NULL'),
+        'n', s.candidates,
+        -- It was measured with the usual candidates; more of them are spread over more lists of an IVFFlat index.
+        'effort', CASE WHEN s.access = 'ivfflat' AND s.effort IS NOT NULL THEN format('ceil(%s * sqrt(greatest(1, hashindex_n::double precision / %s)))::integer', s.effort, s.candidates)
+            ELSE coalesce(s.effort::text, 'NULL') END,
         'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, s.column_name, i.metric),
         'few', CASE WHEN s.relation IS NULL THEN quote_literal('Infinity') ELSE 'sqrt(400 * hashindex_rows)' END,
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),

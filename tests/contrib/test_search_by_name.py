@@ -174,3 +174,20 @@ def test_candidates_for_an_order_of_ones_own(url, vectors, tmp_path):
     )
     assert [(row.pk, row.distance) for row in rows] == [tuple(row) for row in found]
     connections["default"].close()
+
+
+def test_an_ivfflat_index_reads_more_lists_for_more_rows(connection, vectors):
+    connection.execute("SELECT hashindex.configure_index('codes_in_ivfflat', 80, 2)")
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    truth = {*np.argsort(-unit @ unit[200], kind="stable")[:100].tolist()}
+
+    def found(effort):
+        rows = connection.execute(
+            "SELECT id FROM hashindex.search_codes_in_ivfflat(%s, 100, effort => %s)",
+            [Vector(vectors[200]), effort],
+        )
+        return {id_ for (id_,) in rows}
+
+    # Two lists for ten rows are seven for a hundred.
+    assert found(None) == found(7)
+    assert len(truth & found(None)) >= len(truth & found(2))
