@@ -249,7 +249,7 @@ def test_default_privileges_reach_no_table_of_an_index(connection, keeper, mallo
     keeper.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO mallory, PUBLIC")
     make_docs(keeper)
     keeper.execute("REVOKE ALL ON shop.docs FROM PUBLIC, mallory")
-    indexed(keeper, "docs", table="shop.docs")
+    indexed(keeper, "docs", table="shop.docs", access="lists")
     with keeper.transaction():
         keeper.execute("LOCK TABLE shop.docs IN SHARE ROW EXCLUSIVE MODE")
         keeper.execute("SELECT hashindex._begin_lists(hashindex._begin_rebalance('docs'))")
