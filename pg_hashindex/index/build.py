@@ -22,7 +22,7 @@ from ..errors import (
     LowerRecallError,
 )
 from .catalog import IndexRow, read_row, read_set, read_sets
-from .encoding import balance, catch_up, encode_missing
+from .encoding import bring_up_to_date, catch_up, encode_missing
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .landmarks.workers import Jobs
 
@@ -30,7 +30,8 @@ from .landmarks.workers import Jobs
 _WHY_OUTSIDE = "an index is encoded and built in many transactions"
 
 _COMPARE: LiteralString = "SELECT * FROM hashindex._compare_set($1, $2, $3, $4)"
-_EXCHANGE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
+#: Has searches use a set that is ready. $1: the index; $2: the set.
+EXCHANGE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
 
 # Seconds to wait for searches under way before a former set is left.
 _FEW_SECONDS = 5.0
@@ -144,9 +145,7 @@ def finish_swap(
             f"pg-hashindex index prune {coming.name}"
         )
     if coming.is_lists:
-        work.phase("applying writes made meanwhile")
-        catch_up(coming, work)
-        balance(coming, Throttle(None), work)
+        bring_up_to_date(coming, Throttle(None), work)
     _use(coming)
     return done
 
@@ -161,7 +160,7 @@ def exchange(coming: IndexRow) -> None:
 
 
 def _use(coming: IndexRow) -> None:
-    coming.change(_EXCHANGE, [coming.name, coming.set_id])
+    coming.change(EXCHANGE, [coming.name, coming.set_id])
 
 
 def drop_former(index: IndexRow) -> None:
@@ -183,9 +182,7 @@ def _catch_up_former(former: IndexRow, throttle: Throttle) -> None:
     connection, name = former.connection, former.name
     try:
         with translated_errors(former), claimed_work(connection, "encode", name) as work:
-            work.phase("applying writes made meanwhile")
-            catch_up(former, work)
-            balance(former, throttle, work)
+            bring_up_to_date(former, throttle, work)
     except (InUseError, DatabaseStateError, InvalidInputError) as error:
         if former.set_id not in [row.set_id for row in read_sets(connection, name, "former")]:
             # It came into use, or was dropped.

@@ -119,6 +119,13 @@ def balance(index: IndexRow, throttle: Throttle, work: Work) -> int:
     return written
 
 
+def bring_up_to_date(index: IndexRow, throttle: Throttle, work: Work) -> None:
+    """Apply the logged keys to lists that are not in use, and read rows again that they lack."""
+    work.phase("applying writes made meanwhile")
+    catch_up(index, work)
+    balance(index, throttle, work)
+
+
 class _Progress(NamedTuple):
     """The result of a batch: numbers of rows, and the key of the first one left out, if any."""
 

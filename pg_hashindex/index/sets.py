@@ -23,9 +23,9 @@ from ..db.statements import execute, one_row
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, DuplicateNameError, InUseError, InvalidInputError
-from .build import SetSwapped, build_lists, exchange, finish_swap
+from .build import EXCHANGE, SetSwapped, build_lists, exchange, finish_swap
 from .catalog import IndexRow, read_row, read_set, read_sets
-from .encoding import balance, catch_up
+from .encoding import bring_up_to_date
 from .landmarks.workers import Jobs
 from .options import same_option
 
@@ -45,7 +45,6 @@ _BUILD = query("sets.build")
 _FINISH: LiteralString = """
     SELECT f.recall FROM hashindex.index i, hashindex._finish_set(i, $2) f WHERE i.name = $1
 """
-_USE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
 _REBIND: LiteralString = "SELECT hashindex._rebind_set($1)"
 _LACKS: LiteralString = """
     SELECT s.access IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL, s.id
@@ -100,7 +99,7 @@ def create(
         else:
             with connection.transaction():
                 execute(connection, _FINISH, [name, made.set_id])
-                execute(connection, _USE, [name, made.set_id])
+                execute(connection, EXCHANGE, [name, made.set_id])
 
 
 def begin(
@@ -124,7 +123,7 @@ def begin(
     def make() -> int:
         made, ready = one_row(connection, _BEGIN_CREATE, values)
         if ready:
-            execute(connection, _USE, [name, made])
+            execute(connection, EXCHANGE, [name, made])
         return int(made)
 
     with translated_errors(table=table):
@@ -227,9 +226,7 @@ def rollback(connection: Connection, name: str, table: str) -> str:
     with _only_worker(connection, name, table) as work:
         for former in read_sets(connection, name, "former"):
             if former.is_lists:
-                work.phase("applying writes made meanwhile")
-                catch_up(former, work)
-                balance(former, Throttle(None), work)
+                bring_up_to_date(former, Throttle(None), work)
         return str(_changed(connection, table, "SELECT hashindex.rollback_index($1)", name))
 
 

@@ -240,7 +240,7 @@ def test_codes_that_went_before_an_exchange_are_made_again(swapped, monkeypatch)
         swapped.connection.execute("DELETE FROM hashindex.set_1_codes WHERE id % 10 = 3")
         return balance(index, throttle, *given, **more)
 
-    monkeypatch.setattr("pg_hashindex.index.sets.balance", lose)
+    monkeypatch.setattr(encoding, "balance", lose)
     with pytest.warns(BuildWarning, match="30 rows of .*items.* and were read again"):
         swapped.rollback()
     assert_fresh(swapped)
