@@ -124,8 +124,8 @@ PARTS: list[Part] = [
         _retrieval(data, "--builds 1")
         for data in ("packages", "dims-512", "dims-1536", "synthetic-1m")
     ),
-    *_simple("tenants", "writes", "jobs", "dimensions", "cuts", "faiss_codes", "hybrid"),
-    *_simple("near_duplicates", "packages", "sizing", "start", "reliability", "labels"),
+    *_simple("tenants", "writes", "dimensions", "cuts", "faiss_codes", "hybrid"),
+    *_simple("near_duplicates", "start", "reliability", "labels"),
     *_scale(),
     Part("citus", "citus.py CITUS_URL --shards 0 8", "citus", first="--again"),
     Part("ann-benchmarks", "ann_benchmarks/run.py ANN_BENCHMARKS", "ann_benchmarks"),

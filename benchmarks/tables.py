@@ -1,6 +1,6 @@
 """Write the tables of README and docs from the committed results: python benchmarks/tables.py."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import common
@@ -12,7 +12,9 @@ import retrieval_report
 import scale_report
 import tenants
 from common import RESULTS, ROOT, table
-from papers_methods import DEEP
+
+from pg_hashindex.quality import sizes
+from pg_hashindex.quality.advice import code_bits
 
 Record = dict[str, Any]
 NOT_YET = "Not measured yet."
@@ -24,24 +26,17 @@ README_METHODS = (
 )
 COSTS = ("training CPU s", "encoding us a row")
 RIVALS, PRECISE = "P@50 / 3-NN error", "MAP / PH2"
-# The lines of README's table, by the figures of `retrieval_report.py`.
-_IN_A_TENANT = "p50 in a tenant, ms"
-SHOWN = {
-    "cold p50 at 1/4, ms": "server held to a quarter of table and index: ms, cold start",
-    "steady p50 at 1/4, ms": "the same, later",
-    "p50 at .95 in memory, ms": "everything in memory: ms",
-    "build, s": "build, s",
-    "bytes": "MB beside the table",
-    "single inserts a second": "inserts per second, single",
-    _IN_A_TENANT: "within a tenant of 10,000 rows, recall .98: ms",
+# README's table: a set, its name in `memory.py` and `tenants.py`, in `functions.py`, in `names.py`.
+README_SETS = {
+    "HNSW over vectors": ("hnsw", functions.VECTORS, "vectors"),
+    "HNSW over halfvec": ("hnsw-halfvec", functions.HALVES, "halfvec"),
+    "HNSW over signs, `binary_quantize`": ("hnsw-signs", "", ""),
+    "HNSW over codes": ("hnsw-code", functions.CODES, ""),
+    "the same, stored in a column": ("", "", "codes, stored"),
+    "lists": ("ours", functions.LISTS, ""),
 }
-# The columns of README's table, by the systems of `memory.py`.
-BESIDE = {
-    "hnsw": "HNSW",
-    "hnsw-signs": "`binary_quantize`",
-    "hnsw-code": "learned code in HNSW",
-    "ours": "index of pg_hashindex",
-}
+# Three cuts of 256 projections.
+LISTED_BITS = 768
 RETRIEVAL = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
 
 
@@ -108,41 +103,8 @@ def hashing_32() -> str:
     )
 
 
-def deep() -> str:
-    """Write label MAP with all labels and with 1,000, one line for each deep method."""
-    found = {
-        (r["dataset"], r["method"], r["bits"]): r
-        for r in read("hashing")["results"]
-        if r["codes"] != "learned"
-    }
-    shown = {
-        f"{words}, {count} labels: {bits} bits": (data, suffix, bits)
-        for data, words in (("mnist", "MNIST"), ("usps", "USPS"), ("packages", "packages"))
-        for count, suffix in (("10,000", ""), ("1,000", "-1000"))
-        for bits in (32, 64)
-        if (data, f"{DEEP[0]}{suffix}", bits) in found
-    }
-    cells = []
-    for method in ("itq", "sdh", "bgdh", *DEEP):
-        for words, (data, suffix, bits) in shown.items():
-            one = found.get((data, method + suffix, bits), {})
-            cells.append((method, words, pair({**one, "reference": None}, "MAP_label", 3)))
-        costs = [found[key] for key in found if key[1].removesuffix("-1000") == method]
-        cells.append((method, "training CPU s", seconds(costs, "train_cpu_s")))
-    return pivot("label MAP", cells)
-
-
-def seconds(results: Iterable[Record], score: str) -> str:
-    """Write the mean over bits."""
-    found = [result["scores"][score] for result in results if "scores" in result]
-    return f"{sum(found) / len(found):.1f}" if found else ""
-
-
-def paper(*columns: tuple[str, int, str], methods: Container[str] | None = None) -> str:
-    """Write a line for each method of a paper; a column has a figure, its bits, and measures.
-
-    With ``methods``, only these have a line.
-    """
+def paper(*columns: tuple[str, int, str]) -> str:
+    """Write a line for each method of a paper; a column has a figure, its bits, and measures."""
     cells = []
     for figure, bits, measures in columns:
         found = common.measured_figures()[figure]
@@ -152,8 +114,7 @@ def paper(*columns: tuple[str, int, str], methods: Container[str] | None = None)
             again = outcome.get("codes") == "learned" or outcome.get("distance") == "spherical"
             same = again and (measures in COSTS or outcome["scores"] == hashed.get("scores"))
             hashed = outcome
-            left_out = methods is not None and outcome["method"] not in methods
-            if same or left_out or outcome["n_bits"] != bits:
+            if same or outcome["n_bits"] != bits:
                 continue
             values = [protocol_value(outcome, measure) for measure in measures.split(" / ")]
             words = f"{figure.removeprefix('cghash_rivals_')}, {bits} bits: {measures}"
@@ -236,26 +197,6 @@ def faiss_codes() -> str:
 # Searches -----------------------------------------------------------------------------------------
 
 
-def no_labels() -> str:
-    """Codes of each method among the packages: what they find, and what they cost."""
-    whole = read("packages")
-    found = {row["system"].removesuffix(", re-rank 200"): row for row in whole["systems"]}
-    systems = (
-        *("itq 128 bits", "itq 256 bits", "sgh 256 bits", "lsh 256 bits"),
-        *("sign 384 bits", "binary_quantize hnsw"),
-    )
-    return listed(
-        (found[system] | {"name": system} for system in systems),
-        {
-            "59,000 texts, 200 candidates": lambda row: row["name"],
-            "recall@10": lambda row: f"{row['recall']:.3f}",
-            "p50 ms": lambda row: f"{row['p50_ms']:.1f}",
-            "build s": lambda row: f"{row['build_s']:.1f}",
-            "bytes a row": lambda row: f"{row['bytes'] / whole['rows']:.0f}",
-        },
-    )
-
-
 def retrieved() -> list[Record]:
     """Read the measured searches next to pgvector, as far as there are any."""
     return [found for data in RETRIEVAL if (found := read(f"retrieval_{data}"))]
@@ -301,49 +242,40 @@ def memory() -> str:
     return "\n\n".join(parts) or NOT_YET
 
 
-def against_hnsw(data: str, systems: tuple[str, ...]) -> str:
-    """Compare landmarks with what pgvector offers, by the figures that are compared."""
-    found = against_systems(data)
-
-    def written(what: str, system: str) -> str:
-        if what not in found[system]:
-            return "unmeasured"
-        if what == _IN_A_TENANT:
-            return tenants.shown(found[system][what])
-        return retrieval_report.figure(found[system][what] / (1e6 if what == "bytes" else 1))
-
-    return pivot(
-        "384 dimensions, recall@10 of .95",
-        (
-            (shown, BESIDE[system], written(what, system))
-            for what, shown in SHOWN.items()
-            if any(what in found[system] for system in systems)
-            for system in systems
-        ),
-    )
-
-
-def against_systems(data: str) -> dict[str, dict[str, Any]]:
-    """Return the figures of each system: those of `memory.py`, whose run has all systems, first."""
-    found: dict[str, dict[str, Any]] = {"hnsw": {}, "ours": {}}
-    searched = read("tenants").get("runs", {}).get("zipf 300000", {}).get("tenants", {})
-    if data == "synthetic-300k" and searched:
-        tenant = min(searched.values(), key=lambda one: abs(one["rows"] - 10_000))
-        found = {system: {_IN_A_TENANT: tenant[system]} for system in BESIDE if system in tenant}
-    for what, theirs, ours, _ in retrieval_report.compare(read(f"retrieval_{data}")["parts"]):
-        found["hnsw"][what], found["ours"][what] = theirs, ours
-    for system, measured in read(f"memory_{data}").get("systems", {}).items():
-        found.setdefault(system, {}).update(
-            {
-                "cold p50 at 1/4, ms": measured["memory"]["4"]["cold_p50_ms"],
-                "steady p50 at 1/4, ms": measured["memory"]["4"]["steady_p50_ms"],
-                "p50 at .95 in memory, ms": measured["memory"]["1"]["steady_p50_ms"],
-                "build, s": measured["build"]["seconds"],
-                "bytes": measured["build"]["bytes"],
-                "single inserts a second": measured["writes"]["single"],
-            }
-        )
-    return found
+def readme() -> str:
+    """Write a line for each set of 300,000 x 384 rows, and what 768 dimensions take."""
+    graphs = read("functions_synthetic-300k")["graphs"]
+    held = read("memory_synthetic-300k")["systems"]
+    within = read("tenants")["runs"]["zipf 300000"]["tenants"].values()
+    tenant = min(within, key=lambda one: abs(one["rows"] - 10_000))
+    wide = read("names")["wide"]["points"]
+    cells = []
+    for line, (system, graph, name) in README_SETS.items():
+        cells.append((line, "", ""))
+        if graph:
+            ms = functions.mean_at(graphs, "4GB", graph, 0.95, "p50_ms")
+            cells.append((line, "ms, whole in `shared_buffers`", f"{ms:.2f}"))
+        if name:
+            least = next(p for p in wide if p["name"] == name and p["recall"] >= 0.95)
+            cells.append((line, "768 dimensions: CPU ms", f"{least['cpu_ms']:.2f}"))
+        if system:
+            one = held[system]
+            for share, words in (("2", "half"), ("4", "a quarter")):
+                ms = one["memory"][share]["steady_p50_ms"]
+                cells.append((line, f"server held to {words}: ms", retrieval_report.figure(ms)))
+            for words, value in (
+                ("build, s", one["build"]["seconds"]),
+                ("MB", one["build"]["bytes"] / 1e6),
+                ("inserts/s", one["writes"]["single"]),
+            ):
+                cells.append((line, words, f"{value:,.0f}"))
+        if system in tenant:
+            cells.append((line, "tenant of 10,000: ms", tenants.shown(tenant[system])))
+    shown = (
+        "ms, whole in `shared_buffers`", "768 dimensions: CPU ms", "server held to half: ms",
+        "server held to a quarter: ms", "tenant of 10,000: ms", "build, s", "MB", "inserts/s",
+    )  # fmt: skip
+    return pivot("300,000 x 384, recall@10 .95", cells, shown)
 
 
 def function_graphs() -> str:
@@ -384,43 +316,25 @@ def function_prices() -> str:
     )
 
 
-def sizes() -> str:
-    """Bytes a row of each number of bits and access path."""
-    found = read("sizing")
-    columns = {"codes, `scan`": "scan", "`lists` add": "landmarks"}
-    return pivot(
-        "bits",
-        (
-            (str(size["bits"]), words, f"{size[path] / found['rows']:.0f}")
-            for size in found["sizes"]
-            for words, path in columns.items()
-        ),
-    )
-
-
-def jobs() -> str:
-    """Builds by one process and by several, beside pgvector's HNSW."""
-    found = read("jobs")
-    if not found:
-        return NOT_YET
-    first, hnsw = found["first_build"], found["hnsw"]
-    builds = {
-        "first build, 1 process": first,
-        **{
-            f"built again, {n} process{'es' * (n != '1')}": one
-            for n, one in found["rebalance"].items()
-        },
-        "HNSW, two workers": hnsw,
-    }
-    return listed(
-        ({"name": name, **one} for name, one in builds.items()),
-        {
-            f"{found['rows']:,} rows, {found['machine']['cpus']} cores": lambda one: one["name"],
-            "s": lambda one: f"{one['seconds']:.1f}",
-            "CPU s": lambda one: f"{one['cpu_seconds']:.1f}",
-            "HNSW's seconds over these": lambda one: f"{hnsw['seconds'] / one['seconds']:.1f}",
-        },
-    )
+def set_sizes() -> str:
+    """Megabytes of each set of a million rows, by the formulas that doctor decides with."""
+    rows, lines = 1_000_000, []
+    for dimension in (384, 768, 1536, 3072):
+        bits = code_bits(dimension)
+        cells: dict[str, float | None] = {
+            "vectors in the table": rows * (4 * dimension + 8),
+            "HNSW over vectors": (
+                sizes.hnsw_bytes(rows, "vector", dimension)
+                if dimension <= sizes.HNSW_DIMENSIONS["vector"] else None
+            ),
+            "over halfvec": sizes.hnsw_bytes(rows, "halfvec", dimension),
+            "over codes": sizes.hnsw_bytes(rows, "bit", bits),
+            "codes in IVFFlat": sizes.ivfflat_bytes(rows, "bit", bits),
+            "lists": sizes.lists_bytes(rows, LISTED_BITS),
+        }  # fmt: skip
+        written = ["none" if size is None else f"{size / 1e6:,.0f}" for size in cells.values()]
+        lines.append([f"{dimension:,}", f"{bits:,}", *written])
+    return table(["dimensions", "bits of a code", *cells], lines)
 
 
 def column_of(entry: Record) -> str:
@@ -490,36 +404,6 @@ def tenant_searches() -> str:
     return table(head, rows)
 
 
-def ann_benchmarks() -> str:
-    """Queries a second of the fastest setting of each system that reaches a recall."""
-    found = read("ann_benchmarks").get("results", [])
-    lines = []
-    for system in dict.fromkeys(one["system"] for one in found):
-        own = [one for one in found if one["system"] == system]
-        fastest = [
-            max((one["queries_per_second"] for one in own if one["recall"] >= least), default=None)
-            for least in (0.9, 0.95, 0.99)
-        ]
-        speeds = ["" if speed is None else f"{speed:,.0f}" for speed in fastest]
-        lines.append([system, *speeds, f"{own[0]['build_s']:.0f}", f"{own[0]['index_mb']:.1f}"])
-    head = ["system", "queries/s at .90", "at .95", "at .99", "build, s", "index, MB"]
-    return table(head, lines) if lines else NOT_YET
-
-
-def vectordbbench() -> str:
-    """Output of the harness for each system, with one setting."""
-    found = read("vectordbbench").get("results", [])
-    lines = [
-        [
-            one["system"], f"{one['recall']:.3f}", f"{one['queries_per_second']:,.0f}",
-            f"{one['p99_ms']:.1f}", f"{one['load_s']:.0f}",
-        ]
-        for one in found
-    ]  # fmt: skip
-    head = ["system", "recall@10", "queries/s, best of 1, 2 and 4 clients", "p99, ms", "load, s"]
-    return table(head, lines) if lines else NOT_YET
-
-
 def label_precision() -> str:
     """Write label precision and milliseconds, by the rows that had labels and the method."""
     lines = []
@@ -560,7 +444,7 @@ TABLES = {
     ),
     "bgdh": lambda: paper(
         *((f"bgdh_{what}", 32, "MAP@5000") for what in ("500", "250", "50", "packages")),
-        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("mnist_50",)),
+        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("mnist_50", "packages_20")),
         ("bgdh_50", 32, COSTS[0]),
     ),
     "sadih": lambda: paper(
@@ -572,8 +456,6 @@ TABLES = {
         *(("usplh_sift10k", bits, PRECISE) for bits in (32, 64)),
         ("s3plh_mnist", 32, COSTS[0]),
     ),
-    "ann-benchmarks": ann_benchmarks,
-    "vectordbbench": vectordbbench,
     "reference": reference_rows,
     "function-graphs": function_graphs,
     "function-prices": function_prices,
@@ -581,18 +463,10 @@ TABLES = {
     "dimensions-codes": dimensions_codes,
     "dimensions-note": dimensions_note,
     "hashing-32": hashing_32,
-    "deep": deep,
     "retrieval-systems": retrieval_systems,
     "memory": memory,
-    "no-labels": no_labels,
-    "against-hnsw": lambda: against_hnsw("synthetic-300k", tuple(BESIDE)),
-    "few-labels": lambda: paper(
-        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("50", "250", "mnist_50", "packages_20")),
-        ("bgdh_packages_20", 32, COSTS[0]),
-        methods=("bgdh", "dpsh", "sdh", "s3plh", "itq"),
-    ),
-    "jobs": jobs,
-    "sizes": sizes,
+    "readme": readme,
+    "set-sizes": set_sizes,
     "scale": scale,
     "scale-sizes": scale_sizes,
     "tenants": tenant_searches,
@@ -604,11 +478,7 @@ def with_tables(text: str) -> str:
     return common.with_tables(text, TABLES)
 
 
-PAGES = (
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "papers").glob("*.md")),
-)
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 if __name__ == "__main__":

@@ -399,7 +399,7 @@ def bench_paper(
     """Run the figures and tables of a paper again: sgh, cghash, bgdh, sadih, or s3plh with usplh.
 
     Each is a comparison that `bench hash` makes; its command is printed. The data sets are not
-    those of the papers, which `docs/papers` explains.
+    those of the papers, which `docs/papers.md` explains.
     """
     chosen = figures_of(name, figures)
     # Before any work, since a paper's figures take minutes.

@@ -39,6 +39,8 @@ Written by `python docs/make_cli.py` from the commands' own help. Options of sev
 
 #: Options that the head explains.
 IN_HEAD = ("--database-url", "--help")
+#: Commands of researchers, whose options only ``--help`` lists.
+HELP_ALONE = "pg-hashindex bench "
 #: An option of this number of commands is described once.
 SEVERAL = 2
 
@@ -90,7 +92,9 @@ def text() -> str:
         if shared := sorted(f"`{names.split()[0].rstrip(',')}`" for names, _ in several & {*taken}):
             described += f" Also {', '.join(shared)}."
         parts.append(f"\n## {_no_link(' '.join([path, *pieces[1:]]))}\n{described}\n")
-        if own := [option for option in taken if option not in several]:
+        if path.startswith(HELP_ALONE):
+            parts.append(f"\n`{path} --help` lists its options.\n")
+        elif own := [option for option in taken if option not in several]:
             parts += ["\n", *map(line, own)]
     return "".join(parts)
 

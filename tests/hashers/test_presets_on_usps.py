@@ -93,7 +93,7 @@ def precision_of_50(*found):
     return precision_at_k(*found, k=50)
 
 
-# Each is to be above ITQ, but SGH, which is below ITQ on USPS at every length (docs/papers/sgh.md):
+# Each is to be above ITQ, but SGH, which is below ITQ on USPS at every length (docs/papers.md):
 # LSH is a rival of its paper.
 CLAIMS = {
     "sgh": Claim(64, "by_distance", precision_of_50, "lsh", sgh_loss),
