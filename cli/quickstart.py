@@ -119,6 +119,9 @@ def quickstart(
         if index is not None and access is not None and access != _access_of(index):
             raise click.UsageError(f"index {name} has access {index.access}: see index swap")
         chosen = _choose(found, recall, access, index)
+        if chosen.kind == "lists" and access is None and found.tenant is not None:
+            # Also a column of policies, for which lists were chosen.
+            options |= {"tenant": found.tenant.column}
         model = steps.find_model(connection, found, name, steps.method_of(chosen))
         if index is not None:
             steps.refuse_other_options(index, options)
@@ -263,6 +266,9 @@ def _install(database_url: str) -> None:
 
 def _next(index: HashIndex, found: Diagnosis) -> str:
     usual, filtered = steps.searches(index, found)
+    model = (
+        f"\n  pg-hashindex model drop {shlex.quote(index.model_name)}" if index.row.model_id else ""
+    )
     return f"""
 Search, with your query's vector in place of the subquery:
 
@@ -272,6 +278,5 @@ Search, with your query's vector in place of the subquery:
 
 Undo all of it:
 
-  pg-hashindex index drop {index.name} --yes
-  pg-hashindex model drop {shlex.quote(index.model_name)}
+  pg-hashindex index drop {index.name} --yes{model}
   pg-hashindex schema downgrade --yes   # where no other index or model is kept"""

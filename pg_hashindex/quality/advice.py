@@ -259,7 +259,8 @@ def _compared(
     """Return all sets, with what is expected of each."""
     exact = SetFacts(
         "exact", True, 0, 0.0, None, round(facts.exact_ms, 3), None, taken == "exact",
-        "" if taken == "exact" else "slow" if facts.exact_ms > _FAST_MS else "an index is there",
+        "" if taken == "exact" else "slow" if facts.exact_ms > _FAST_MS
+        else "an index is there" if taken == "keep" else "--access says so",
     )  # fmt: skip
     found = [exact]
     for kind in ("vectors", "codes", "stored codes", "codes in IVFFlat", "lists"):

@@ -135,9 +135,10 @@ def test_from_nothing(start, bare, monkeypatch):
     ]  # fmt: skip
 
 
-def test_undone(start, bare, run, empty_url):
+@pytest.mark.parametrize("options", [["--access", "lists"], ["--writes", "50"], []])
+def test_undone(start, bare, run, empty_url, options):
     before = snapshot(bare)
-    printed = start("--access", "lists", "--yes").stdout
+    printed = start(*options, "--yes").stdout
     for line in re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", printed, re.MULTILINE):
         run(*line.split(), "--database-url", empty_url)
     assert snapshot(bare) == before
@@ -190,14 +191,6 @@ def test_codes_in_pgvectors_index(start, bare, metric):
     assert f"with --metric {metric}: give" in start("--metric", other, code=3).stderr
 
 
-def test_codes_in_pgvectors_index_are_undone(start, bare, run, empty_url):
-    before = snapshot(bare)
-    printed = start("--writes", "50", "--yes").stdout
-    for line in re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", printed, re.MULTILINE):
-        run(*line.split(), "--database-url", empty_url)
-    assert snapshot(bare) == before
-
-
 def test_a_build_that_was_cut_off(start, bare, monkeypatch):
     """The same command ends it, by the model that is there."""
 
@@ -244,6 +237,12 @@ def test_an_index_that_is_there_is_taken(start, bare):
     assert "making an index by theirs, which is there: it fits into memory and reaches" in said
     relations = bare.execute("SELECT relation FROM hashindex.index_set").fetchall()
     assert relations == [("theirs",)]
+
+
+@pytest.mark.usefixtures("fast")
+def test_an_access_that_is_named_wins_over_exact_search(start, bare):
+    said = start("--access", "hnsw", code=1).stderr
+    assert "not exact: --access says so" in said
 
 
 @pytest.mark.usefixtures("fast")
@@ -503,6 +502,17 @@ def test_tenants(start, bare):
     assert "is up to date" in start("--tenant", "part").stderr
     refused = start("--tenant", "id", "--yes", code=3).stderr
     assert "is there already, with --tenant part: give" in refused
+
+
+def test_tenants_of_a_policy(start, bare):
+    """Lists that are chosen for tenants are made within them, as by the command of doctor."""
+    bare.execute("ALTER TABLE docs ADD team int NOT NULL DEFAULT 1")
+    bare.execute("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
+    bare.execute("CREATE POLICY own ON docs USING (team = current_setting('app.team')::int)")
+    bare.execute("VACUUM ANALYZE docs")
+    assert "the largest team has 1500 rows" in start("--yes").stderr
+    assert HashIndex.open(bare, NAME).tenant_column == "team"
+    assert "is up to date" in start().stderr
 
 
 def test_halfvec_and_names_to_be_quoted(run, bare, empty_url):
