@@ -42,6 +42,23 @@ def test_dump_and_restore(server, index, url, make_database, tmp_path, parallel)
 
 
 @pytest.mark.newest
+def test_a_table_follows_the_schema_that_its_codes_need(
+    server, url, connection, items, model, make_database, vector_template, tmp_path
+):
+    """Of a set of pgvector: schema hashindex first, then the table, into another database."""
+    connection.execute("SELECT hashindex.create_index('docs', 'items', 'embedding', 'lsh')")
+    search = "SELECT id, distance FROM hashindex.search_docs(array_fill(.5, ARRAY[8])::vector)"
+    before = connection.execute(search).fetchall()
+    moved = make_database(vector_template)
+    for part in ("--schema=hashindex", "--table=items"):
+        run(server, "pg_dump", part, "--format=custom", "--file", tmp_path / "dump", url)
+        run(server, "pg_restore", "--exit-on-error", "--dbname", moved, tmp_path / "dump")
+    with connect(moved) as there:
+        assert there.execute(search).fetchall() == before
+        assert findings(HashIndex.open(there, "docs"))["index"].status == "ok"
+
+
+@pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lists"])
 @pytest.mark.parametrize("part", ["--table=items", "--schema=public", "--schema=hashindex"])
 def test_a_part_that_is_restored_is_searched_exactly_until_a_repair(
