@@ -111,3 +111,14 @@ def test_a_function_of_another_role_in_an_index(connection, keeper, as_role):
     keeper.execute("CREATE INDEX ON items (id) WHERE mallory.yes(1)")
     with pytest.raises(MissingRightsError, match=r"function mallory\.yes\(integer\)"):
         indexed(keeper)
+
+
+def test_a_superusers_table_is_not_indexed_by_another_roles_function(connection, keeper):
+    """Its writers would run that function; the vectors themselves need none."""
+    connection.execute(
+        sql.SQL("ALTER TABLE items OWNER TO {}").format(sql.Identifier(connection.info.user))
+    )
+    connection.execute("GRANT ALL ON items TO keeper")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="belongs to a superuser"):
+        keeper.execute("SELECT hashindex.create_index('docs', 'items', 'embedding', 'lsh')")
+    assert keeper.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
