@@ -176,7 +176,7 @@ _file = click.Path(path_type=Path)
     is_flag=False,
     flag_value="labelled",
     metavar="[NAME|N]",
-    help="Hide all labels from training but those of an array's rows, or of N rows a class, drawn.",
+    help="Hide all labels from training, except on an array's rows, or on N drawn rows a class.",
 )
 @_text(
     "--graph",
@@ -399,7 +399,7 @@ def bench_paper(
     """Run the figures and tables of a paper again: sgh, cghash, bgdh, sadih, or s3plh with usplh.
 
     Each is a comparison that `bench hash` makes; its command is printed. The data sets are not
-    those of the papers, which `docs/papers.md` explains.
+    the papers' own, as `docs/papers.md` explains.
     """
     chosen = figures_of(name, figures)
     # Before any work, since a paper's figures take minutes.

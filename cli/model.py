@@ -158,7 +158,7 @@ def model() -> None:
     "alone.",
 )
 @preset_option(
-    "Parameters to begin with: ours, those of the method's paper, or those of its authors' program."
+    "Parameters to begin with: the defaults, the paper's, or the ones of its authors' program."
 )
 @click.option(
     "--param",
@@ -434,7 +434,7 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
 @force_option("Replace the file if it is there.")
 @of_database
 def encode(database_url: str, reference: str, as_json: bool, **given: Any) -> None:
-    """Write the codes of a table's vectors into a column, or those of a file into a file.
+    """Write the codes of a table's vectors into a column, or the codes of a file into a file.
 
     Rows of a table are written in batches, in the order of their key, and writers of the table do
     not wait. If it was stopped, run it again: rows that have their code are not written again. Rows

@@ -375,7 +375,7 @@ BEGIN
         SELECT hashindex.project_with(layers, r.v) FROM unnest(rows) WITH ORDINALITY r(v, place)
         WHERE r.place % ceil(cardinality(rows) / 5000.0)::integer = 0 ORDER BY r.place
     );
-    -- That of all projections, or for inner products that of those of a long row, as in Python.
+    -- The deviation of all projections, or for inner products the deviation of the projections of a long row, as in Python.
     deviation := sqrt(CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY {ext}.vector_norm(p) ^ 2) ELSE avg({ext}.vector_norm(p) ^ 2) END / dimension)
     FROM unnest(projections) p;
     -- Two million numbers, or 1,000 rows; 100 are queries.

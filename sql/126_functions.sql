@@ -187,7 +187,7 @@ DECLARE
     detail text;
 BEGIN
     PERFORM hashindex._check_administrator();
-    -- Those of halfvec may call those of vector, which are last.
+    -- Functions of halfvec may call functions of vector, which are last.
     PERFORM hashindex._drop(o.kind, o.name) FROM (SELECT x.* FROM hashindex.object x WHERE x.model_id = used.id ORDER BY x.name) o;
 EXCEPTION WHEN dependent_objects_still_exist THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;

@@ -189,7 +189,7 @@ BEGIN
 END
 $$;
 
--- Names of the key's columns in the answers of searches: their own, but for those of arguments, which an answer cannot have.
+-- Names of the key's columns in the answers of searches: their own, unless an argument has that name, which an answer cannot have.
 CREATE OR REPLACE FUNCTION hashindex._answer_keys(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT

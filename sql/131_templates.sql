@@ -123,7 +123,7 @@ BEGIN
 END
 $$;
 
--- Creates the functions that search the lists of an index, or replaces them by those of this release.
+-- Creates the functions that search the lists of an index, or replaces them by this release's.
 CREATE OR REPLACE FUNCTION hashindex._create_list_search(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -172,7 +172,7 @@ BEGIN
         ELSE format(
             'hashindex._asymmetric_codes(%s, hashindex._steps(%s))', hashindex._compared(used, i.metric, 'hashindex_projection', layers), used.n_bits
         ) END,
-        -- The distance of code c to those of the query, u1 to u5.
+        -- The distance of code c to the codes of the query, u1 to u5.
         'distance', (
             SELECT string_agg(format('%s(c.code OPERATOR({ext}.<~>) u%s)', CASE WHEN w > 1 THEN w || ' * ' END, n), ' + ' ORDER BY n)
             FROM unnest(weights) WITH ORDINALITY x(w, n)

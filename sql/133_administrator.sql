@@ -1,5 +1,5 @@
 -- The owner of schema hashindex and its members administer it; the owner owns everything in it. Trigger functions run with its
--- rights, searches with those of the reader.
+-- rights, searches with the reader's rights.
 
 -- Searches by exact distance read only the catalog, which holds nothing of vectors. Layers of models may: readable_model gives them to
 -- those that read the codes of an index.
@@ -28,7 +28,7 @@ BEGIN
 END
 $$;
 
--- Privileges that roles hold on a table or on one of its columns, those of its owner included; SQL reads the name public as PUBLIC.
+-- Privileges that roles hold on a table or on one of its columns, the owner's included; SQL reads the name public as PUBLIC.
 CREATE OR REPLACE FUNCTION hashindex._grants_on(relation oid) RETURNS TABLE (grantee oid, role text, privilege text, column_name name)
 LANGUAGE sql STABLE PARALLEL UNSAFE
 BEGIN ATOMIC

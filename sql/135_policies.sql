@@ -51,7 +51,7 @@ BEGIN
 END
 $$;
 
--- Makes codes and landmarks follow the policies of their table, which name no column but the tenant's: a role reads those of its tenants.
+-- Makes codes and landmarks follow the policies of their table, which name no column but the tenant's: a role reads the codes of its tenants.
 -- They hide all rows as soon as a policy of the table changes. They keep
 -- them while row security of the table is switched off: it may be switched on again.
 CREATE OR REPLACE FUNCTION hashindex._follow_policies(i hashindex.index, s hashindex.index_set) RETURNS void

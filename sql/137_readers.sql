@@ -10,7 +10,7 @@ WHERE has_column_privilege('hashindex.model', 'layers', 'SELECT') OR EXISTS (
 );
 CREATE OR REPLACE VIEW hashindex.readable_model_part WITH (security_barrier) AS
 SELECT p.* FROM hashindex.model_part p WHERE p.model_id IN (SELECT m.id FROM hashindex.readable_model m);
-COMMENT ON VIEW hashindex.readable_model IS 'models that the caller may read: those of indexes whose codes he was granted';
+COMMENT ON VIEW hashindex.readable_model IS 'models that the caller may read: models of indexes whose codes he was granted';
 COMMENT ON VIEW hashindex.readable_model_part IS 'parts of the models that the caller may read';
 GRANT SELECT ON hashindex.readable_model, hashindex.readable_model_part TO PUBLIC;
 
@@ -102,7 +102,7 @@ BEGIN
 END
 $$;
 
--- Gives new codes of an index their readers: those of former codes, or those that may read the rows. With another set, the readers are
+-- Gives new codes of an index their readers: the readers of former codes, or roles that may read the rows. With another set, the readers are
 -- its: who was revoked there stays revoked. Without one, those that may read the columns that codes tell of. Default
 -- privileges give no role anything, and a table with row security gives nothing without a grant.
 CREATE OR REPLACE FUNCTION hashindex._set_readers(i hashindex.index, s hashindex.index_set, other hashindex.index_set DEFAULT NULL) RETURNS void

@@ -75,7 +75,7 @@ BEGIN
             column_name, table_name, column_dimension, dimension
             USING ERRCODE = 'datatype_mismatch', HINT = CASE WHEN by_rows THEN 'Train a model on this column. If the index '
                 'has vectors of another dimension, keep them in a column of their own, and move it with: pg-hashindex index swap --column.'
-                ELSE 'Its codes are those of the former vectors: drop the index, and create it again.' END;
+                ELSE 'It has the codes of the former vectors: drop the index, and create it again.' END;
     END IF;
 END
 $$;

@@ -3,7 +3,7 @@
 -- first set, a rebalance and a swap; pg_hashindex/index/landmarks runs the steps.
 
 -- Records that all rows of a set have had their codes, so that searches use them. A role that does not see every row cannot have
--- encoded all of them.
+-- encoded all of them. Called by index/build.py and operations/repairs.py.
 CREATE OR REPLACE FUNCTION hashindex._mark_encoded(set_id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -147,7 +147,7 @@ $$;
 -- Builds the graph over landmarks that have just been written. Measured on 10,361 landmarks of 256 numbers: 64 lists hold .953 of the
 -- true ten (.960 if all landmarks are compared), and a search reads 1,000 pages, with ef_construction = 150. With m = 24 and ef_construction = 100 they
 -- hold .950 in 1,200 pages, with m = 12 .949 in 875. 150 takes 1.35 times the CPU of 100, and finds
--- .982 of the 64 nearest of 13,200 landmarks instead of .979.
+-- .982 of the 64 nearest of 13,200 landmarks instead of .979. Called by index/landmarks/building.py.
 CREATE OR REPLACE FUNCTION hashindex._index_landmarks(set_id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -213,7 +213,7 @@ BEGIN
         $order$
         INSERT INTO {code_table} ({each id}, landmark, code{if tenant}, tenant{end tenant})
         SELECT {each s.id}, nullif(s.landmark, -1), s.code{if tenant}, b.{tenant}{end tenant} FROM {staged} s{if tenant} JOIN {table} b ON {same b.key s.id}{end tenant}
-        -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
+        -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are the keys of deleted rows.
         WHERE NOT EXISTS (SELECT FROM {log} t WHERE {same t.id s.id}){fits}
         -- A small tenant has no landmarks, and its codes are together all the same.
         ORDER BY {if tenant}b.{tenant}, {end tenant}s.landmark$order$, hashindex._name_parts(i, s)
@@ -291,7 +291,7 @@ END
 $$;
 
 -- Applies the last keys to a set that was built; from then on it is ready. Returns false if the table was emptied. The caller holds SHARE ROW
--- EXCLUSIVE on the table.
+-- EXCLUSIVE on the table. Called by index/landmarks/building.py.
 CREATE OR REPLACE FUNCTION hashindex._finish_lists(set_id bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -323,8 +323,9 @@ BEGIN
 END
 $$;
 
--- The books of a set of lists: rows with a vector, those of them that have a code, those that have none yet and whose key is in the log, and
+-- The books of a set of lists: rows with a vector, rows that have a code, rows that have none yet and whose key is in the log, and
 -- the others, which no search would find. Called before codes come into use, without a lock: what is written afterwards is logged.
+-- Called by index/encoding.py, repairs and health.
 CREATE OR REPLACE FUNCTION hashindex._books_of(set_id bigint, OUT rows bigint, OUT codes bigint, OUT logged bigint, OUT missing bigint)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -365,7 +366,7 @@ END
 $$;
 
 -- Assigns a landmark to codes of a set that have none; returns how many. Needed because pg-hashindex index encode writes codes without
--- firing triggers of the table.
+-- firing triggers of the table. Called by index/encoding.py.
 CREATE OR REPLACE FUNCTION hashindex._assign_missing(set_id bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -117,6 +117,7 @@ $$;
 
 -- Faults of the codes of models that a table has in indexes and generated columns, and a remedy: an index or a column of another length than
 -- the model's, an index of pgvector by another distance than Hamming's, and functions that were dropped or changed since they were made.
+-- Called by quality/doctor_catalog.py and health.
 CREATE OR REPLACE FUNCTION hashindex._code_faults(base regclass) RETURNS TABLE (fault text, remedy text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -231,7 +232,7 @@ BEGIN
         ) r ON o.name IS NULL
         WHERE e.kind <> 'trigger' AND CASE
             WHEN o.index_name IS NOT NULL THEN NOT EXISTS (SELECT FROM hashindex.index i WHERE i.name = o.index_name)
-            -- An object that no row names, and that is like those of indexes, was left by a restore of a part of a dump. A repair records it, if an index
+            -- An object that no row names, and that is like an object of an index, was left by a restore of a part of a dump. A repair records it, if an index
             -- of that name is there.
             ELSE o.name IS NULL AND CASE e.kind
                 WHEN 'function' THEN EXISTS (

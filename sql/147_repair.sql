@@ -1,6 +1,7 @@
 -- Repairs an index: the functions behind pg-hashindex index repair.
 
 -- That the column of the tenants is gone, or no longer has the type and collation of the tenants beside the codes; or NULL.
+-- Called by operations/repairs.py.
 CREATE OR REPLACE FUNCTION hashindex._tenant_fault(i hashindex.index, s hashindex.index_set) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -102,7 +103,7 @@ END
 $$;
 
 -- Makes the tables of a set of lists again, without landmarks and codes, if they are missing or not as a search needs them; returns whether they
--- were.
+-- were. Called by operations/repairs.py.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(set_id bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -199,8 +200,8 @@ END
 $$;
 
 -- Makes the parts of a set of lists and of its index again that were dropped or changed: functions, triggers and types are made, disabled
--- triggers enabled; those of another table, and what interrupted runs left, are dropped. Landmarks that are not whole are removed: searches rank
--- all codes until a rebalance. Returns what was done.
+-- triggers enabled; triggers of another table, and what interrupted runs left, are dropped. Landmarks that are not whole are removed: searches rank
+-- all codes until a rebalance. Returns what was done. Called by operations/repairs.py.
 CREATE OR REPLACE FUNCTION hashindex._restore_parts(set_id bigint) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -46,7 +46,7 @@ BEGIN
 END
 $$;
 
--- The distance of the k-th row next to each query, but for its own row, and how many such rows there are. With tenants, those of the query's.
+-- The distance of the k-th row next to each query, but for its own row, and how many such rows there are. With tenants, the rows of the query's.
 CREATE OR REPLACE FUNCTION hashindex._true_neighbours(
     i hashindex.index, column_name text, k integer, ids text[], queries {ext}.vector[], tenants text[], OUT worst double precision[], OUT wanted integer[]
 )

@@ -1,6 +1,6 @@
 -- Builds sets: their rows in the catalog, and pgvector's indexes.
 
--- Statements that make pgvector's index of a set. Online, a partitioned table gets an index of its own that those of its partitions, each
+-- Statements that make pgvector's index of a set. Online, a partitioned table gets an index of its own that the indexes of its partitions, each
 -- built without keeping writers out, are attached to.
 CREATE OR REPLACE FUNCTION hashindex._build_statements(i hashindex.index, s hashindex.index_set, online boolean DEFAULT false) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -442,7 +442,7 @@ BEGIN
 END
 $$;
 
--- Makes all functions of an index and of its sets, or replaces them by those of this release.
+-- Makes all functions of an index and of its sets, or replaces them by this release's.
 CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

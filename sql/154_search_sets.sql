@@ -1,4 +1,4 @@
--- Searches of an index by its name that are not those of search_NAME.
+-- Searches of an index by its name, other than search_NAME.
 
 -- Candidates in lists, by search_NAME, and as many more as a filter leaves out.
 CREATE OR REPLACE FUNCTION hashindex._list_candidates(

@@ -14,6 +14,7 @@ END
 $$;
 
 -- Begins an index: its row and that of its set, with a model that is trained if none is named. Searches compare all rows until lists are built.
+-- Called by create_index and index/sets.py.
 CREATE OR REPLACE FUNCTION hashindex._begin_create(
     name text, base regclass, column_name text, model text, access text, store boolean, code_column text, metric text, tenant text, key_columns text[],
     candidates integer, effort integer, reveal_anchors boolean, OUT i hashindex.index, OUT s hashindex.index_set
@@ -107,7 +108,7 @@ $$;
 COMMENT ON FUNCTION hashindex.create_index IS
     'creates an index: a name that search_NAME searches, and behind it a set of vectors (model none) or of codes of a model, which is trained if none is named; returns the set, pgvector''s index, its megabytes, the candidates and the recall that were measured';
 
--- Creates a declared index that may wait for its model: only one that is missing, and whose model exists.
+-- Creates a declared index that may wait for its model: only one that is missing, and whose model exists. Called by contrib/sqlalchemy.
 CREATE OR REPLACE FUNCTION hashindex._declare_deferred(
     name text, table_name regclass, column_name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT false,
     code_column text DEFAULT NULL, metric text DEFAULT NULL, tenant text DEFAULT NULL, key_columns text[] DEFAULT NULL, candidates integer DEFAULT NULL,
@@ -132,7 +133,7 @@ END
 $$;
 
 -- Gives an index the set that a declaration states, with its settings; what is NULL stays. Returns whether that is in use: where rows have to be
--- encoded for lists, the index keeps its set until then. A first set that is not built yet gives way at once.
+-- encoded for lists, the index keeps its set until then. A first set that is not built yet gives way at once. Called by contrib/sqlalchemy.
 CREATE OR REPLACE FUNCTION hashindex._declare_swap(
     index_name text, model text DEFAULT NULL, access text DEFAULT NULL, store boolean DEFAULT NULL, code_column text DEFAULT NULL,
     reveal_anchors boolean DEFAULT false, candidates integer DEFAULT NULL, effort integer DEFAULT NULL
@@ -200,7 +201,7 @@ END
 $$;
 
 -- Gives up what a run that was cut off left of an index: a set that was not built to its end, and the index itself if it has no other. Lists
--- are continued by the next run, unless they are given up by name.
+-- are continued by the next run, unless they are given up by name. Called by index/sets.py.
 CREATE OR REPLACE FUNCTION hashindex._give_up(name text, lists boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -223,7 +224,7 @@ BEGIN
 END
 $$;
 
--- Bytes of pgvector's index of a set, with those of partitions.
+-- Bytes of pgvector's index of a set, partitions included.
 CREATE OR REPLACE FUNCTION hashindex._relation_bytes(i hashindex.index, s hashindex.index_set) RETURNS bigint
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -346,7 +347,7 @@ END
 $$;
 
 -- Begins a set of lists like the one in use, with landmarks of the rows as they are now; returns its id, or that of such a set which a run that
--- was cut off left.
+-- was cut off left. Called by index/build.py.
 CREATE OR REPLACE FUNCTION hashindex._begin_rebalance(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -375,6 +376,7 @@ END
 $$;
 
 -- Measures a set that was built beside the one in use on the same table, until it finds as much; returns whether it may come into use.
+-- Called by index/build.py.
 CREATE OR REPLACE FUNCTION hashindex._compare_set(name text, set_id bigint, tolerance double precision, force boolean)
 RETURNS TABLE ("set" text, candidates integer, effort integer, recall double precision, former_recall double precision, in_use boolean)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -561,7 +563,7 @@ $$;
 COMMENT ON FUNCTION hashindex.configure_index IS
     'sets the candidates and the effort of an index''s searches';
 
--- The options of an index with a set, as creation takes them.
+-- The options of an index with a set, as creation takes them. Called by sql/queries/catalog.sql and alembic.sql.
 CREATE OR REPLACE FUNCTION hashindex._options_of_set(i hashindex.index, s hashindex.index_set) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT

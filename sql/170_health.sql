@@ -34,7 +34,7 @@ BEGIN
 END
 $$;
 
--- Health: the disk space of codes, their tenants, and the lists of landmarks, each of the codes of one, and those of tenants. PostgreSQL's
+-- Health: the disk space of codes, their tenants, and the lists of landmarks, each of the codes of one, and of tenants. PostgreSQL's
 -- statistics tell whether the codes of a list are still stored together.
 CREATE OR REPLACE FUNCTION hashindex._health_of_codes(i hashindex.index, s hashindex.index_set, "full" boolean, codes double precision)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
@@ -100,7 +100,7 @@ BEGIN
         code_table, 100 * share, hashindex._table_of(s, 'landmarks')
     ) INTO found USING codes / greatest(landmarks, 1);
     IF i.tenant_column IS NOT NULL THEN
-        -- Codes of a small tenant are in no list, and those of a large one belong to different landmarks than their neighbours.
+        -- Codes of a small tenant are in no list, and codes of a large one belong to different landmarks than their neighbours.
         found.unlisted := 0;
     END IF;
     SELECT abs(k.correlation) INTO together FROM pg_stats k

@@ -136,7 +136,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN greatest(10, least(32768, round(least(rows / 300, 2 * sqrt(rows)))));
 
 -- Finds the table, the columns and the index of a set again after renamings, by the index of pgvector's; makes the search function again.
--- Returns what was done.
+-- Returns what was done. Called by index/sets.py.
 CREATE OR REPLACE FUNCTION hashindex._rebind_set(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -96,7 +96,7 @@ def relevant_by_label(query_labels: ArrayLike, labels: ArrayLike) -> RelevantRow
     left, right = _as_labels(query_labels), _as_labels(labels)
     if left.ndim not in (1, 2) or left.shape[1:] != right.shape[1:]:
         raise InvalidInputError(
-            f"labels of queries have shape {left.shape} and those of rows {right.shape}; both "
+            f"labels of queries have shape {left.shape} and labels of rows {right.shape}; both "
             "must be (n,), or (n, c) with the same c"
         )
     shape = left.shape[0], right.shape[0]

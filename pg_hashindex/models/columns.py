@@ -345,7 +345,7 @@ class _Run:
         # A few may differ: codes of former vectors, or a number that is rounded in another way.
         if 2 * other > len(rows):
             raise InvalidInputError(
-                f"column {self.into!r} of {self.source.name} has other codes than those of model "
+                f"column {self.into!r} of {self.source.name} has other codes than model "
                 f"{_name(self.model)}; name the model that they are of (NAME:VERSION) and its kind "
                 "of codes, or encode all rows again, without --missing"
             )

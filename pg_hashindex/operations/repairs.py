@@ -303,7 +303,7 @@ class _Repairer:
             wrong = verifier.verify()
             index.change(_MARK, [index.set_id, False])
             if wrong:
-                self.done.append(f"removed {wrong} codes{who} that were not those of their rows")
+                self.done.append(f"removed {wrong} codes{who} that did not belong to their rows")
         listed = verifier.list_missing()
         if listed:
             self.done.append(f"listed {listed} rows{who} that no landmark had")

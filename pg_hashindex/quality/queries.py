@@ -120,7 +120,7 @@ def read_queries(
         # Files of benchmarks hold the rows of the table as "train", their queries as "test".
         name = "test" if "test" in ArrayFile(Path(query)).shapes else None
         if name is not None:
-            message = f"the queries are those of array {name!r} of {query}; others are left out"
+            message = f"the queries are the rows of array {name!r} of {query}; others are left out"
             warnings.warn(message, RowsLeftOutWarning, stacklevel=2)
         drawn = load_sample(Path(query), vectors=name, rows=most, random_state=random_state).X
         if not len(drawn):

@@ -67,7 +67,7 @@ UNSTORED = [
     ({"metadatas": [{}, {}]}, "there are 1 texts and 2 metadatas"),
     ({"ids": ["a", "b"]}, "there are 1 texts and 2 ids"),
     ({"embeddings": []}, "there are 1 texts and 0 embeddings"),
-    ({"embeddings": [[1.0] * 7]}, "the embeddings have 7 dimensions, and those of table"),
+    ({"embeddings": [[1.0] * 7]}, "the embeddings have 7 dimensions, and vectors of table"),
     ({"embeddings": [[float("inf")] * 8]}, "must be finite"),
     ({"embeddings": ["text"]}, "must be numbers"),
 ]

@@ -373,7 +373,7 @@ REFUSED = [
         {"mode": VectorStoreQueryMode.HYBRID, "query_str": "a", "alpha": 2},
         {},
     ),
-    ("have 2 dimensions, and those of table .* 8", {"query_embedding": [1.0, 2.0]}, {}),
+    ("have 2 dimensions, and vectors of table .* 8", {"query_embedding": [1.0, 2.0]}, {}),
     ("k is 0", {"k": 0}, {}),
     (r"\$in takes a list of values", {"filters": filters(("n", Op.IN, 1))}, {}),
     ("any takes a list, got 'a'", {"filters": filters(("n", Op.ANY, "a"))}, {}),

@@ -77,7 +77,7 @@ def test_checks_and_repairs(connection, halves, whole_rows):
     connection.execute("UPDATE hashindex.set_1_codes SET code = ~code WHERE id IN (4, 5)")
     assert troubles(index) == {"wrong_codes": "broken"}
     done = operations.repair(index, full=True).done
-    assert done == ("removed 2 codes that were not those of their rows", "encoded 2 rows")
+    assert done == ("removed 2 codes that did not belong to their rows", "encoded 2 rows")
     assert troubles(index, full=True) == {}
 
 

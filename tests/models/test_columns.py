@@ -236,7 +236,7 @@ def test_codes_of_another_model_are_not_mixed(connection, coded, model, vectors)
     other = LSH(n_bits=BITS, random_state=9).fit(vectors).to_model("lsh")
     store.save(connection, other)
     connection.execute("UPDATE items SET code = NULL WHERE id <= 7")
-    message = "column 'code' of items has other codes than those of model lsh:2"
+    message = "column 'code' of items has other codes than model lsh:2"
     refused(connection, InvalidInputError, message, missing=True)
     assert fill(connection, "lsh:1", missing=True).written == 7
     assert codes_of(connection) == expected(model, vectors)

@@ -45,7 +45,7 @@ def test_dump_and_restore(server, index, url, make_database, tmp_path, parallel)
 def test_a_table_follows_the_schema_that_its_codes_need(
     server, url, connection, items, model, make_database, vector_template, tmp_path
 ):
-    """Of a set of pgvector: schema hashindex first, then the table, into another database."""
+    """Schema hashindex first, then the table with a set of pgvector, into another database."""
     connection.execute("SELECT hashindex.create_index('docs', 'items', 'embedding', 'lsh')")
     search = "SELECT id, distance FROM hashindex.search_docs(array_fill(.5, ARRAY[8])::vector)"
     before = connection.execute(search).fetchall()

@@ -124,7 +124,7 @@ def test_triggers_that_were_away(index, how):
     assert operations.repair(index).done == (
         f"{done} triggers on public.items",
         "removed 11 codes of rows that are gone or have no vector",
-        "removed 9 codes that were not those of their rows",
+        "removed 9 codes that did not belong to their rows",
         "encoded 10 rows",
     )
     assert_fresh(index)
@@ -151,7 +151,7 @@ def test_codes_that_are_not_those_of_their_rows(index):
     connection.execute("ALTER TABLE items ENABLE TRIGGER ALL")
     done = operations.repair(index)
     assert done.left == ()
-    assert done.done == ("removed 100 codes that were not those of their rows", "encoded 100 rows")
+    assert done.done == ("removed 100 codes that did not belong to their rows", "encoded 100 rows")
     assert_fresh(index)
 
 
@@ -328,8 +328,8 @@ def test_the_codes_of_before_are_brought_into_order_too(index, other):
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
     connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
     done = operations.repair(reopened(index)).done
-    assert "removed 9 codes of the former set that were not those of their rows" in done
-    assert "removed 9 codes that were not those of their rows" in done
+    assert "removed 9 codes of the former set that did not belong to their rows" in done
+    assert "removed 9 codes that did not belong to their rows" in done
     assert_fresh(reopened(index))
     assert_fresh(former(index))
 
@@ -391,7 +391,7 @@ def test_unseen_writes_are_recorded_until_compared(index, monkeypatch):
             operations.repair(index)
     assert "codes have not been compared" in findings(index)["triggers"].detail
     assert operations.repair(index).done == (
-        "removed 9 codes that were not those of their rows",
+        "removed 9 codes that did not belong to their rows",
         "encoded 9 rows",
     )
     assert_fresh(index)
@@ -492,7 +492,7 @@ def test_missing_or_orphaned_codes_cause_a_full_check(index, kind):
         connection.execute("UPDATE items SET embedding = NULL WHERE id = 200")
     connection.execute("RESET session_replication_role")
     done = operations.repair(index).done
-    assert "removed 2 codes that were not those of their rows" in done
+    assert "removed 2 codes that did not belong to their rows" in done
     assert_fresh(index)
     assert operations.repair(index).done == ()
 
@@ -507,7 +507,7 @@ def test_a_repair_that_is_cut_off_looks_at_all_codes_the_next_time(connection, i
         patch.setattr(Verifier, "verify", _interrupt)
         operations.repair(index)
     assert operations.repair(index).done == (
-        "removed 1 codes that were not those of their rows",
+        "removed 1 codes that did not belong to their rows",
         "encoded 1 rows",
     )
     assert_fresh(index)

@@ -291,7 +291,7 @@ class DocumentTable:
     def _check_dimension(self, dimension: int) -> None:
         if self.dimension not in (None, dimension):
             raise InvalidInputError(
-                f"the embeddings have {dimension} dimensions, and those of table "
+                f"the embeddings have {dimension} dimensions, and vectors of table "
                 f'"{self.schema}"."{self.name}" {self.dimension}; embed with the same model as '
                 "its documents, or keep others in another table"
             )
