@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pg_hashindex.quality import advice, sizes
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -87,6 +89,20 @@ def test_prose_quotes_no_figure_that_no_run_has():
     for page, text in texts.items():
         unknown |= {f"{page.stem}: {found[0]}" for found in FIGURE.finditer(text)}
     assert not unknown, "write the sources into benchmarks/quoted.toml"
+
+
+def test_the_page_of_the_decision_has_the_limits_of_the_code():
+    page = re.sub(r"\s+", " ", (REPOSITORY / "docs" / "doctor.md").read_text())
+    least, most = advice._TENANT_IN_MEMORY
+    for limit in (
+        f"it takes {advice._FAST_MS:g} ms or less",
+        f"fewer than {advice._TENANT_ON_DISK:,} rows; fewer than {least:,} if the table fits",
+        f"up to {most:,} rows",
+        f"more than {advice._MANY_WRITES:g} rows are written a second",
+        f"at most {advice._SOME_WRITES:g} rows are written a second",
+        f"no more than {sizes.HNSW_DIMENSIONS['halfvec']:,} dimensions",
+    ):
+        assert limit in page
 
 
 def test_files_that_contributors_are_sent_to_exist():
