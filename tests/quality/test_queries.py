@@ -178,6 +178,6 @@ def test_only_indexes_of_one_table_are_compared(scanned):
 def test_queries_of_a_benchmark_file_are_its_test_vectors(scanned, vectors, tmp_path):
     path = tmp_path / "both.npz"
     np.savez(path, train=vectors, test=vectors[:7] + 1)
-    with pytest.warns(RowsLeftOutWarning, match="queries are the rows of array 'test' of .*both.npz"):
+    with pytest.warns(RowsLeftOutWarning, match="queries are the rows of array 'test' of"):
         found = queries.of_log(scanned, str(path), 20)
     assert np.array_equal(found, vectors[:7] + 1)
