@@ -262,8 +262,17 @@ DECLARE
     read text[] := hashindex._read_columns(i) || array_remove(hashindex._written_vectors(i), i.column_name);
     beside hashindex.index_set := x FROM hashindex.index_set x
         WHERE x.index_name = i.name AND x.access IN ('lists', 'scan') AND x.state <> 'used' AND hashindex._table_of(x, 'log') IS NOT NULL;
-    write text := format(E'\n        INSERT INTO hashindex.%s (%s) VALUES (%%s);', hashindex._part_of(beside, 'log'), hashindex._columns_of(NULL, kept_keys));
+    log text := 'hashindex.' || hashindex._part_of(beside, 'log');
+    write text := format(E'\n        INSERT INTO %s (%s) VALUES (%%s);', log, hashindex._columns_of(NULL, kept_keys));
 BEGIN
+    -- The log of a former set has a limit, since only a command of the administrator empties it. A writer beyond it sees a mark that says so, or adds one:
+    -- it waits for no other writer, which may roll back. The limit is a literal: the size of the codes would take a lock that prune holds.
+    IF beside.state = 'former' THEN
+        write := format(
+            E'\n        IF pg_relation_size(%L::regclass) > %s THEN\n            INSERT INTO %s (gap) SELECT true WHERE NOT EXISTS (SELECT FROM %s l WHERE l.gap);\n        ELSE%s\n        END IF;',
+            log, hashindex._log_limit(beside), log, log, replace(write, E'\n', E'\n    ')
+        );
+    END IF;
     RETURN jsonb_build_object(
         -- Columns of the old and the new row that codes are of.
         'is_changed', (SELECT format('ROW(%s), ROW(%s)', hashindex._columns_of('OLD', read), hashindex._columns_of('NEW', read))),
@@ -275,7 +284,7 @@ BEGIN
         -- Touched keys, TRUNCATE; and moved rows, since any update moves one: a build that reads the table by ctid may miss it, or read it twice.
         'log_touched', CASE WHEN beside.id IS NULL THEN '' ELSE format(write, hashindex._columns_of(NULL, ARRAY(SELECT 'hashindex_' || k FROM unnest(kept_keys) k))) END,
         'log_moved', CASE WHEN beside.state = 'building' THEN replace(format(write, hashindex._columns_of('NEW', i.key_columns)), E'\n', E'\n    ') ELSE '' END,
-        'log_truncate', CASE WHEN beside.id IS NULL THEN '' ELSE format(E'\n        INSERT INTO hashindex.%s (%I) VALUES (NULL);', hashindex._part_of(beside, 'log'), kept_keys[1]) END
+        'log_truncate', CASE WHEN beside.id IS NULL THEN '' ELSE format(E'\n        INSERT INTO %s (%I) VALUES (NULL);', log, kept_keys[1]) END
     );
 END
 $$;

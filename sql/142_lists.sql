@@ -92,6 +92,26 @@ BEGIN
 END
 $$;
 
+-- Bytes that the log of a former set may take, beyond which no key is logged and the set cannot come into use again: as many as its codes.
+CREATE OR REPLACE FUNCTION hashindex._log_limit(s hashindex.index_set) RETURNS bigint
+LANGUAGE sql STABLE PARALLEL UNSAFE
+RETURN greatest(8388608, pg_relation_size(hashindex._table_of(s, 'codes')));
+
+-- Whether the log of a set has passed its limit, so that keys are missing in it.
+CREATE OR REPLACE FUNCTION hashindex._has_gap(s hashindex.index_set) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found boolean := false;
+BEGIN
+    IF hashindex._table_of(s, 'log') IS NOT NULL THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s l WHERE l.gap)', hashindex._table_of(s, 'log')) INTO found;
+    END IF;
+    RETURN found;
+END
+$$;
+
 -- Makes the log of the keys that were written while a set is not in use. It survives a crash as the table does.
 CREATE OR REPLACE FUNCTION hashindex._create_log(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -102,10 +122,11 @@ DECLARE
 BEGIN
     PERFORM hashindex._drop('table', hashindex._part_of(s, 'log'));
     EXECUTE format(
-        'CREATE %s TABLE %s AS SELECT %s FROM %s WITH NO DATA',
+        'CREATE %s TABLE %s AS SELECT %s, NULL::boolean AS gap FROM %s WITH NO DATA',
         CASE s.state WHEN 'building' THEN 'UNLOGGED' ELSE nullif(hashindex._logging(hashindex._base_of(i)), 'LOGGED') END,
         log, hashindex._columns_of(NULL, hashindex._code_keys(i)), hashindex._table_of(s, 'codes')
     );
+    EXECUTE format('CREATE INDEX ON %s (gap) WHERE gap', log);
     -- A publication of all tables refuses to delete from a table without an identity.
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', log);
     PERFORM hashindex._adopt(i, log, 'keys that were written while it is built or not in use');
@@ -264,6 +285,9 @@ BEGIN
     PERFORM hashindex._require_read(i);
     IF hashindex._table_of(s, 'log') IS NULL THEN
         RETURN 0;
+    ELSIF hashindex._has_gap(s) THEN
+        RAISE EXCEPTION 'more was written than the log of the former set of index "%" holds, so its codes are out of date', i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Drop it: pg-hashindex index prune %s', i.name);
     END IF;
     names := hashindex._name_parts(i, s) || jsonb_build_object('first', quote_ident((hashindex._code_keys(i))[1]), 'refresh', 'hashindex.refresh_' || s.id);
     EXECUTE hashindex._fill(

@@ -331,6 +331,27 @@ BEGIN
 END
 $$;
 
+-- Locks an index before its sets change, and its table where lists are concerned: no session writes then, and a second change waits here. Returns
+-- the index, the set in use and the other one, as they are after the wait.
+CREATE OR REPLACE FUNCTION hashindex._locked_sets(
+    index_name text, lists boolean, OUT i hashindex.index, OUT used hashindex.index_set, OUT other hashindex.index_set
+)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+BEGIN
+    i := hashindex._require(index_name, administers => true);
+    IF lists OR hashindex._has_lists(i) THEN
+        PERFORM hashindex._lock_against_writers(i);
+    END IF;
+    PERFORM FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
+    i := hashindex._require(index_name, administers => true);
+    used := hashindex._set_of(i.name);
+    SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
+END
+$$;
+
 -- Gives an index another set, and the former one its place: one short transaction. Searches that have begun end by the former set. Where lists
 -- come into use or leave it, no session writes after the lock, so the coming ones catch up with the last keys.
 CREATE OR REPLACE FUNCTION hashindex._exchange_set(index_name text, set_id bigint) RETURNS void
@@ -338,20 +359,14 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(index_name, administers => true);
-    former hashindex.index_set;
-    coming hashindex.index_set;
+    locked record := hashindex._locked_sets(index_name, false);
+    i hashindex.index := locked.i;
+    former hashindex.index_set := locked.used;
+    coming hashindex.index_set := locked.other;
 BEGIN
-    IF hashindex._has_lists(i) THEN
-        PERFORM hashindex._lock_against_writers(i);
-    END IF;
-    PERFORM FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
-    i := hashindex._require(index_name, administers => true);
-    SELECT x.* INTO coming FROM hashindex.index_set x WHERE x.id = set_id AND x.index_name = i.name AND x.state IN ('ready', 'former');
-    IF NOT FOUND THEN
+    IF (coming.id = set_id AND coming.state <> 'building') IS NOT TRUE THEN
         RAISE EXCEPTION 'index "%" has no such set that is ready', i.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See what it has: pg-hashindex index show.';
     END IF;
-    former := hashindex._set_of(i.name);
     IF coming.access IN ('lists', 'scan') THEN
         IF current_setting('transaction_isolation') <> 'read committed' THEN
             RAISE EXCEPTION 'sets of index "%" are exchanged after the last written keys, which this transaction may not see', i.name
@@ -516,6 +531,22 @@ BEGIN
     PERFORM hashindex._drop_kept(i, s);
     IF s.access IN ('lists', 'scan') THEN
         PERFORM hashindex._create_writer(i);
+    END IF;
+END
+$$;
+
+-- Drops a former set whose log has passed its limit: it cannot come into use again, and another set can be built in its place.
+CREATE OR REPLACE FUNCTION hashindex._drop_outgrown(index_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(index_name, administers => true);
+    s hashindex.index_set := hashindex._set_of(index_name, 'former');
+BEGIN
+    IF hashindex._has_gap(s) THEN
+        RAISE WARNING 'the former set of index "%" is dropped, since more was written than its log holds: %', i.name, hashindex._set_text(s);
+        PERFORM hashindex._drop_set(i, s);
     END IF;
 END
 $$;

@@ -271,24 +271,21 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
+    locked record;
     before hashindex.index_set;
     other hashindex.index_set;
     is_other boolean;
     base regclass;
     used hashindex.model;
 BEGIN
-    i := hashindex._require(index_name, administers => true);
-    PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
-    IF access IN ('lists', 'scan') OR hashindex._has_lists(i) THEN
-        PERFORM hashindex._lock_against_writers(i);
-    END IF;
-    -- A second swap waits here, and then finds the first.
-    PERFORM FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
-    i := hashindex._require(index_name, administers => true);
+    PERFORM hashindex._drop_outgrown(index_name);
+    locked := hashindex._locked_sets(index_name, access IN ('lists', 'scan'));
+    i := locked.i;
+    other := locked.other;
     before := hashindex._used_set(i);
-    SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = index_name AND x.state <> 'used';
     s := before;
     base := hashindex._base_of(i);
+    PERFORM hashindex._go_in_sequence(base);
     s.column_name := coalesce(column_name, s.column_name);
     -- Lists are of codes.
     s.access := coalesce(access, CASE WHEN model = 'none' AND s.access IN ('lists', 'scan') THEN 'hnsw' END, s.access, 'hnsw');
@@ -353,14 +350,15 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(name, administers => true);
+    locked record;
+    i hashindex.index;
     s hashindex.index_set;
     other hashindex.index_set;
 BEGIN
-    PERFORM hashindex._lock_against_writers(i);
-    PERFORM FROM hashindex.index x WHERE x.name = i.name FOR NO KEY UPDATE;
-    i := hashindex._require(_begin_rebalance.name, administers => true);
-    SELECT x.* INTO other FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
+    PERFORM hashindex._drop_outgrown(name);
+    locked := hashindex._locked_sets(name, false);
+    i := locked.i;
+    other := locked.other;
     s := hashindex._used_lists(i);
     IF s.access = 'scan' THEN
         RAISE EXCEPTION 'index "%" has lists without landmarks', i.name

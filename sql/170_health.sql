@@ -252,6 +252,7 @@ DECLARE
     s hashindex.index_set;
     log regclass;
     behind double precision;
+    outgrown boolean := false;
     missing bigint;
 BEGIN
     SELECT x.* INTO s FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used';
@@ -262,13 +263,16 @@ BEGIN
     -- A standby has no rows of an unlogged table.
     IF has_table_privilege(log, 'SELECT') AND NOT (pg_is_in_recovery() AND EXISTS (SELECT FROM pg_class c WHERE c.oid = log AND c.relpersistence = 'u')) THEN
         EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
+        outgrown := hashindex._has_gap(s);
     END IF;
     RETURN QUERY
-    SELECT 'other_set', CASE WHEN o.is_left OR o.is_long OR s.state = 'ready' THEN 'warning' ELSE 'ok' END, behind,
+    SELECT 'other_set', CASE WHEN o.is_left OR o.is_long OR outgrown OR s.state = 'ready' THEN 'warning' ELSE 'ok' END, behind,
         format('beside it is a set in state %s: %s', s.state, hashindex._set_text(s))
-            || CASE WHEN o.is_long THEN format(', %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
+            || CASE WHEN outgrown THEN ', and more was written than its log holds: a rollback is refused, and a swap drops it'
+                    WHEN o.is_long THEN format(', %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
             || CASE WHEN o.is_left THEN ', and no session builds it; triggers log each key that is written' ELSE '' END,
-        CASE WHEN s.state = 'former' THEN CASE WHEN o.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
+        CASE WHEN outgrown THEN 'pg-hashindex index prune ' || i.name
+            WHEN s.state = 'former' THEN CASE WHEN o.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
                 || format('return to it: pg-hashindex index rollback %s; or drop it: pg-hashindex index prune %s', i.name, i.name)
             WHEN s.state = 'ready' THEN format('take it: pg-hashindex index swap %s --force; or drop it: pg-hashindex index prune %s', i.name, i.name)
             WHEN o.is_left AND s.encoded IS NOT NULL THEN format('finish it: pg-hashindex index encode %s; or give it up: pg-hashindex index repair %s --undo', i.name, i.name)
@@ -278,7 +282,7 @@ BEGIN
             -- A tenth of the codes, by the planner's estimate.
             coalesce(s.state = 'former' AND behind > greatest(10000, (SELECT c.reltuples FROM pg_class c WHERE c.oid = hashindex._table_of(s, 'codes')) / 10), false) AS is_long
     ) o;
-    IF "full" AND s.encoded AND s.state <> 'building' AND NOT row_security_active(hashindex._base_of(i))
+    IF "full" AND s.encoded AND s.state <> 'building' AND NOT outgrown AND NOT row_security_active(hashindex._base_of(i))
         AND has_table_privilege(log, 'SELECT') AND has_table_privilege(hashindex._table_of(s, 'codes'), 'SELECT') THEN
         missing := (hashindex._books_of(s.id)).missing;
         RETURN QUERY SELECT 'books', CASE WHEN missing = 0 THEN 'ok' ELSE 'warning' END, missing::double precision,

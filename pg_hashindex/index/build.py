@@ -183,6 +183,8 @@ def _catch_up_former(former: IndexRow, throttle: Throttle) -> None:
     try:
         with translated_errors(former), claimed_work(connection, "encode", name) as work:
             bring_up_to_date(former, throttle, work)
+        # The size of the file is what is limited.
+        execute(connection, "VACUUM {log}", names={"log": former.part("log")})
     except (InUseError, DatabaseStateError, InvalidInputError) as error:
         if former.set_id not in [row.set_id for row in read_sets(connection, name, "former")]:
             # It came into use, or was dropped.

@@ -467,11 +467,6 @@ class IndexRow:
         return sql.Identifier("hashindex", f"set_{self.set_id}_{part}")
 
     @property
-    def code_table(self) -> str:
-        """The name of the table of codes, in schema hashindex."""
-        return f"set_{self.set_id}_codes"
-
-    @property
     def codes(self) -> sql.Identifier:
         """The table of codes."""
         return self.part("codes")

@@ -238,6 +238,7 @@ class _Repairer:
         self.work.phase(f"looking at {self.index.name}")
         for index in self._rows():
             self._restore(index)
+        self.index.change("SELECT hashindex._drop_outgrown($1)", [self.index.name])
         for index in reversed(self._rows()):
             self._repair_codes(index)
         self._finish()

@@ -303,6 +303,6 @@ def test_a_grant_that_changes_nothing(connection, as_role, model):
     )
     index.grant("reader")
     with psycopg.connect(connection.info.dsn) as idle:
-        idle.execute(f"SELECT FROM hashindex.{index.code_table}".encode())
+        idle.execute(f"SELECT FROM hashindex.set_{index.set_id}_codes".encode())
         connection.execute("SET lock_timeout = '100ms'")
         index.grant("reader")

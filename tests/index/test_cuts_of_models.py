@@ -61,7 +61,7 @@ def create(connection, access="scan"):
 
 def stored(connection, index):
     found = connection.execute(
-        f"SELECT id, code::text FROM hashindex.{index.row.code_table} ORDER BY id".encode()
+        f"SELECT id, code::text FROM hashindex.set_{index.row.set_id}_codes ORDER BY id".encode()
     ).fetchall()
     return [row[0] for row in found], np.array([[bit == "1" for bit in row[1]] for row in found])
 

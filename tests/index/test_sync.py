@@ -197,7 +197,7 @@ def test_any_writes_in_any_order(index, writes):
 def assert_coded_as_rows_are(index):
     """Every row with a vector has one code, that of its vector, and no other key has one."""
     connection = index.connection
-    name = index.row.code_table
+    name = f"set_{index.row.set_id}_codes"
     wrong = connection.execute(
         "SELECT coalesce(i.id, c.id) FROM (SELECT id, hashindex.encode('lsh', embedding)::text "
         "AS code FROM items WHERE embedding IS NOT NULL) i FULL JOIN "

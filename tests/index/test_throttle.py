@@ -49,7 +49,7 @@ def count(connection, table):
 def test_so_many_rows_a_second(unencoded, other, clock):
     """100 rows a second are 50 each half, and the last ones need no pause."""
     written = []
-    clock.look = lambda: written.append(count(other, unencoded.metadata.code_table))
+    clock.look = lambda: written.append(count(other, f"set_{unencoded.metadata.set_id}_codes"))
     unencoded.connection.execute("DELETE FROM items WHERE id > 280")
     assert unencoded.encode(rows_per_second=100) == 280
     assert written == [50, 100, 150, 200, 250]
@@ -59,7 +59,7 @@ def test_so_many_rows_a_second(unencoded, other, clock):
 
 def test_batches_are_never_larger_than_asked_for(unencoded, other, clock):
     written = []
-    clock.look = lambda: written.append(count(other, unencoded.metadata.code_table))
+    clock.look = lambda: written.append(count(other, f"set_{unencoded.metadata.set_id}_codes"))
     unencoded.encode(batch_rows=120, rows_per_second=1e9)
     assert written == [120, 240]
     clock.sleeps.clear()

@@ -36,7 +36,7 @@ def test_codes_follow_their_table(searched):
         assert f"public.items is {word}" in found.detail
         assert found.advice == "pg-hashindex index repair items_idx"
         done = operations.repair(searched).done
-        assert f"made hashindex.{searched.row.code_table} {word}, as public.items is" in done
+        assert f"made hashindex.set_{searched.row.set_id}_codes {word}, as public.items is" in done
         # The codes, and the table of landmarks, which lists without landmarks have too.
         assert len(done) == 2
         assert kinds(searched) == {letter}

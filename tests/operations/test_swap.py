@@ -416,7 +416,7 @@ def test_a_row_of_before_a_swap_says_that_its_codes_were_replaced(in_table, othe
     in_table.prune()
     with pytest.raises(InvalidInputError, match="or a swap or build replaced it meanwhile: run it"):
         row.waiting()
-    statement = f"SELECT FROM hashindex.{row.code_table}".encode()
+    statement = f"SELECT FROM hashindex.set_{row.set_id}_codes".encode()
     with (
         pytest.raises(DatabaseStateError, match="was swapped, dropped .* meanwhile: run it again"),
         translated_errors(),
