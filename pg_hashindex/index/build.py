@@ -5,8 +5,11 @@ first.
 """
 
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import LiteralString, NamedTuple
+
+import psycopg
 
 from ..db.connection import outside_transactions
 from ..db.locks import holders_of
@@ -183,8 +186,9 @@ def _catch_up_former(former: IndexRow, throttle: Throttle) -> None:
     try:
         with translated_errors(former), claimed_work(connection, "encode", name) as work:
             bring_up_to_date(former, throttle, work)
-        # The size of the file is what is limited.
-        execute(connection, "VACUUM {log}", names={"log": former.part("log")})
+        # The size of the file is what is limited. A rollback beside it drops the log.
+        with suppress(psycopg.errors.UndefinedTable):
+            execute(connection, "VACUUM {log}", names={"log": former.part("log")})
     except (InUseError, DatabaseStateError, InvalidInputError) as error:
         if former.set_id not in [row.set_id for row in read_sets(connection, name, "former")]:
             # It came into use, or was dropped.
