@@ -126,12 +126,13 @@ def create(
 def encode_index(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Build the lists of index NAME that a run was cut off from, and encode rows without a code."""
     with opened(database_url, name) as found:
-        complete = found.row.encoded
-        with progress(f"encoding the rows of {found.qualified_table}"):
+        before = found.row
+        with progress(f"encoding the rows of {before.qualified_table}"):
             written = found.encode(**options)
-        if not complete:
-            _tune_built(found, keep=not found.row.has_usual_counts())
-        waiting, row = found.waiting(), found.row
+        row = found.row
+        if row.is_lists and not before.encoded:
+            _tune_built(found, keep=not row.has_usual_counts())
+        waiting = row.waiting() if row.is_lists else 0
     done = {"name": name, "encoded": written, "waiting": waiting, "access": row.access}
     answer(as_json, done, f"encoded {written} rows")
     if waiting:

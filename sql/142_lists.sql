@@ -97,21 +97,6 @@ CREATE OR REPLACE FUNCTION hashindex._log_limit(s hashindex.index_set) RETURNS b
 LANGUAGE sql STABLE PARALLEL UNSAFE
 RETURN greatest(8388608, pg_relation_size(hashindex._table_of(s, 'codes')));
 
--- Whether the log of a set has passed its limit, so that keys are missing in it.
-CREATE OR REPLACE FUNCTION hashindex._has_gap(s hashindex.index_set) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    found boolean := false;
-BEGIN
-    IF hashindex._table_of(s, 'log') IS NOT NULL THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s l WHERE l.gap)', hashindex._table_of(s, 'log')) INTO found;
-    END IF;
-    RETURN found;
-END
-$$;
-
 -- Makes the log of the keys that were written while a set is not in use. It survives a crash as the table does.
 CREATE OR REPLACE FUNCTION hashindex._create_log(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -249,8 +234,8 @@ BEGIN
 END
 $$;
 
--- Whether a look finds anything in the log of a set.
-CREATE OR REPLACE FUNCTION hashindex._has_logged(s hashindex.index_set) RETURNS boolean
+-- Whether a look finds anything in the log of a set; or the mark that it has passed its limit, so that keys are missing in it.
+CREATE OR REPLACE FUNCTION hashindex._has_logged(s hashindex.index_set, gap boolean DEFAULT false) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -259,7 +244,7 @@ DECLARE
     found boolean := false;
 BEGIN
     IF log IS NOT NULL THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', log) INTO found;
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s l%s)', log, CASE WHEN gap THEN ' WHERE l.gap' END) INTO found;
     END IF;
     RETURN found;
 END
@@ -285,7 +270,7 @@ BEGIN
     PERFORM hashindex._require_read(i);
     IF hashindex._table_of(s, 'log') IS NULL THEN
         RETURN 0;
-    ELSIF hashindex._has_gap(s) THEN
+    ELSIF hashindex._has_logged(s, gap => true) THEN
         RAISE EXCEPTION 'more was written than the log of the former set of index "%" holds, so its codes are out of date', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Drop it: pg-hashindex index prune %s', i.name);
     END IF;
@@ -404,7 +389,8 @@ BEGIN
     PERFORM hashindex._require_read(built.i);
     IF (built.s).trained_rows IS NOT NULL THEN
         PERFORM set_config('hnsw.ef_search', '40', true);
-        parts := hashindex._parts(built.i, built.s);
+        parts := hashindex._name_parts(built.i, built.s);
+        parts := parts || hashindex._code_parts(built.i, built.s, parts) || hashindex._list_parts(built.i, built.s, parts);
         EXECUTE hashindex._fill(
             -- A writer assigns the landmark of a code that he has locked; waiting for him could be a deadlock.
             'UPDATE {code_table} c SET landmark = {row_landmark}{if tenant}, tenant = r.tenant{end tenant} FROM ('

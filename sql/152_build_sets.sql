@@ -544,7 +544,7 @@ DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true);
     s hashindex.index_set := hashindex._set_of(index_name, 'former');
 BEGIN
-    IF hashindex._has_gap(s) THEN
+    IF hashindex._has_logged(s, gap => true) THEN
         RAISE WARNING 'the former set of index "%" is dropped, since more was written than its log holds: %', i.name, hashindex._set_text(s);
         PERFORM hashindex._drop_set(i, s);
     END IF;

@@ -39,7 +39,10 @@ BEGIN
         END IF;
         -- All else is checked before a model is trained.
         declared := hashindex._declared_set(name, base, column_name, 'none', access, store, NULL, metric, tenant, key_columns, candidates, effort);
-        wanted := hashindex._trained(name, base, column_name, (declared.i).metric);
+        wanted := hashindex.train(name, base, column_name, 'thermometer', metric => (declared.i).metric);
+        IF wanted <> name || ':1' THEN
+            RAISE NOTICE 'a model "%" is there; the index has its new version, %', name, wanted;
+        END IF;
     END IF;
     declared := hashindex._declared_set(name, base, column_name, wanted, access, store, code_column, metric, tenant, key_columns, candidates, effort);
     i := declared.i;
@@ -52,21 +55,6 @@ BEGIN
     IF s.encoded = false THEN
         PERFORM hashindex._create_search(i);
     END IF;
-END
-$$;
-
--- Trains the model of an index for which none is named.
-CREATE OR REPLACE FUNCTION hashindex._trained(name text, base regclass, column_name text, metric text) RETURNS text
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    made text := hashindex.train(name, base, column_name, 'thermometer', metric => metric);
-BEGIN
-    IF made <> name || ':1' THEN
-        RAISE NOTICE 'a model "%" is there; the index has its new version, %', name, made;
-    END IF;
-    RETURN made;
 END
 $$;
 
@@ -84,7 +72,6 @@ DECLARE
     begun record;
     measured record;
 BEGIN
-    PERFORM hashindex._check_administrator();
     begun := hashindex._begin_create($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
     IF (begun.s).access IN ('lists', 'scan') THEN
         IF (begun.s).state = 'ready' THEN

@@ -263,7 +263,7 @@ BEGIN
     -- A standby has no rows of an unlogged table.
     IF has_table_privilege(log, 'SELECT') AND NOT (pg_is_in_recovery() AND EXISTS (SELECT FROM pg_class c WHERE c.oid = log AND c.relpersistence = 'u')) THEN
         EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
-        outgrown := hashindex._has_gap(s);
+        outgrown := hashindex._has_logged(s, gap => true);
     END IF;
     RETURN QUERY
     SELECT 'other_set', CASE WHEN o.is_left OR o.is_long OR outgrown OR s.state = 'ready' THEN 'warning' ELSE 'ok' END, behind,

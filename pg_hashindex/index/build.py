@@ -89,10 +89,14 @@ def encode(
         index.reporting_drops(),
     ):
         written = 0
-        for coming in read_sets(index.connection, index.name, "building", "ready"):
+        beside = read_sets(index.connection, index.name, "building", "ready", "former")
+        if not any(one.is_lists and one.state != "ready" for one in beside):
+            index.require_lists("PostgreSQL keeps its codes, and there is nothing to encode")
+        for coming in beside:
             replaces = index.state != "used" or is_rebalance(index, coming)
             # A set that is ready was not taken, unless a run was cut off before it could be.
-            if not coming.is_lists or not (replaces or coming.state == "building"):
+            left = coming.state == "building" or (coming.state == "ready" and replaces)
+            if not (coming.is_lists and left):
                 continue
             with claimed_work(index.connection, "swap", index.name) as work:
                 if coming.state == "building":
@@ -149,7 +153,7 @@ def finish_swap(
         )
     if coming.is_lists:
         bring_up_to_date(coming, Throttle(None), work)
-    _use(coming)
+    coming.change(EXCHANGE, [coming.name, coming.set_id])
     return done
 
 
@@ -157,13 +161,9 @@ def exchange(coming: IndexRow) -> None:
     """Have searches use a set that is ready, and drop a former one that was like it."""
     former = read_row(coming.connection, coming.name)
     catch_up(coming)
-    _use(coming)
+    coming.change(EXCHANGE, [coming.name, coming.set_id])
     if former.state == "used" and is_rebalance(former, coming):
         drop_former(coming)
-
-
-def _use(coming: IndexRow) -> None:
-    coming.change(EXCHANGE, [coming.name, coming.set_id])
 
 
 def drop_former(index: IndexRow) -> None:

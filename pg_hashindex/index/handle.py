@@ -17,7 +17,6 @@ from .catalog import (
     drop_index,
     read_row,
     read_rows,
-    read_sets,
 )
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .options import IndexOptions, checked_options, options_changed_by
@@ -310,9 +309,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             If others keep rows locked for a minute; or if the index was meanwhile dropped or made
             again, or the set that is built was given up.
         """
-        row = self.metadata
-        if not read_sets(self.connection, self.name, "building"):
-            row.require_lists("PostgreSQL keeps its codes, and there is nothing to encode")
         return build.encode(
             self.row,
             batch_rows=batch_rows,
@@ -385,9 +381,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         DatabaseStateError
             If the index was dropped or recreated meanwhile.
         """
-        self.metadata.require_lists("rebuild it by REINDEX INDEX CONCURRENTLY")
+        row = self.metadata
+        row.require_lists("rebuild it by REINDEX INDEX CONCURRENTLY")
         named = None if tenant is None else str(tenant)
-        return build.rebalance(self.row, memory=memory, jobs=jobs, tenant=named)
+        return build.rebalance(row.passed(), memory=memory, jobs=jobs, tenant=named)
 
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:
         """Let a role search by the codes of the index; other roles get exact searches of the table.

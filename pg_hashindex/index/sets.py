@@ -194,15 +194,7 @@ def swap(
         # With force and nothing else, the set that is there.
         alone = force and not any(values[1:])
         there = read_sets(connection, name, "building", "ready") if alone else []
-
-        def begin() -> int:
-            return int(execute(connection, _BEGIN_SWAP, values).fetchone()[0])  # type: ignore[index]
-
-        made = (
-            there[0]
-            if there
-            else read_set(connection, retry_while_locked(connection, begin, table=table))
-        )
+        made = there[0] if there else read_set(connection, index.change(_BEGIN_SWAP, values)[0][0])
         _build(made, work, throttle, memory, jobs)
         work.phase("comparing")
         return finish_swap(made, work, tolerance, force=force)

@@ -42,7 +42,9 @@ def size_of_log(index):
 
 
 def has_gap(index):
-    query = "SELECT hashindex._has_gap(s) FROM hashindex.index_set s WHERE s.id = %s"
+    query = (
+        "SELECT hashindex._has_logged(s, gap => true) FROM hashindex.index_set s WHERE s.id = %s"
+    )
     return index.connection.execute(query, [former(index).set_id]).fetchone()[0]
 
 
@@ -279,4 +281,17 @@ def test_writers_fill_the_log_while_a_rollback_catches_up(swapped, url):
         for thread in threads:
             thread.join(30)
     assert not [p for p in problems if not isinstance(p, psycopg.errors.DeadlockDetected)], problems
+    assert_fresh(swapped)
+
+
+def test_an_encoding_applies_the_log_of_lists_beside_a_set_of_pgvector(swapped, on):
+    """The check advises it when the log is long."""
+    swapped.prune()
+    swapped.swap(model="none", force=True)
+    swapped.connection.execute(DOUBLED)
+    assert size_of_log(swapped) > 0
+    result = on("index", "encode", "items_idx")
+    assert "encoded 0 rows" in result.output
+    assert size_of_log(swapped) == 0
+    swapped.rollback()
     assert_fresh(swapped)
