@@ -148,7 +148,7 @@ def test_a_savepoint_takes_its_mark_with_it(swapped):
 
 
 def test_full_log_rolled_back_whole_returns(swapped):
-    """Where no writer committed beyond the limit, nothing is missing."""
+    # There is room in the file again, so these keys are logged.
     connection = swapped.connection
     connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 50")
     with connection.transaction(force_rollback=True):
