@@ -147,8 +147,8 @@ def test_a_savepoint_takes_its_mark_with_it(swapped):
     assert has_gap(swapped)
 
 
-def test_full_log_rolled_back_whole_returns(swapped):
-    # There is room in the file again, so these keys are logged.
+def test_a_full_log_without_a_gap_brings_the_former_set_up_to_date(swapped):
+    """No key is missing, since no writer committed beyond the limit."""
     connection = swapped.connection
     connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 50")
     with connection.transaction(force_rollback=True):
