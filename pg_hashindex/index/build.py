@@ -153,7 +153,7 @@ def finish_swap(
         )
     if coming.is_lists:
         bring_up_to_date(coming, Throttle(None), work)
-    coming.change(EXCHANGE, [coming.name, coming.set_id])
+    _use(coming)
     return done
 
 
@@ -161,9 +161,13 @@ def exchange(coming: IndexRow) -> None:
     """Have searches use a set that is ready, and drop a former one that was like it."""
     former = read_row(coming.connection, coming.name)
     catch_up(coming)
-    coming.change(EXCHANGE, [coming.name, coming.set_id])
+    _use(coming)
     if former.state == "used" and is_rebalance(former, coming):
         drop_former(coming)
+
+
+def _use(coming: IndexRow) -> None:
+    coming.change(EXCHANGE, [coming.name, coming.set_id])
 
 
 def drop_former(index: IndexRow) -> None:
