@@ -44,8 +44,24 @@ BEGIN
 END
 $$;
 
--- Makes pgvector's index of a set in this transaction. Where parallel workers find no shared memory (/dev/shm of a container has 64 MB), one
--- process builds it.
+-- Runs a statement that builds indexes. Where parallel workers find no shared memory (/dev/shm of a container has 64 MB), one process builds them.
+CREATE OR REPLACE FUNCTION hashindex._build(statement text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    workers text := current_setting('max_parallel_maintenance_workers');
+    done text;
+BEGIN
+    EXECUTE statement;
+EXCEPTION WHEN disk_full OR insufficient_resources THEN
+    done := set_config('max_parallel_maintenance_workers', '0', true);
+    EXECUTE statement;
+    done := set_config('max_parallel_maintenance_workers', workers, true);
+END
+$$;
+
+-- Makes pgvector's index of a set in this transaction.
 CREATE OR REPLACE FUNCTION hashindex._build_relation(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -53,23 +69,17 @@ AS $$
 DECLARE
     statement text := hashindex._build_statements(i, s);
     memory text := current_setting('maintenance_work_mem');
-    workers text := current_setting('max_parallel_maintenance_workers');
     done text;
 BEGIN
     IF hashindex._build_memory(i, s) > pg_size_bytes(memory) / 1024 THEN
         done := set_config('maintenance_work_mem', hashindex._build_memory(i, s) || 'kB', true);
     END IF;
     BEGIN
-        EXECUTE statement;
-    EXCEPTION
-        WHEN disk_full OR insufficient_resources THEN
-            done := set_config('max_parallel_maintenance_workers', '0', true);
-            EXECUTE statement;
-        WHEN insufficient_privilege THEN
-            RAISE EXCEPTION '%', SQLERRM USING ERRCODE = 'insufficient_privilege',
-                HINT = format('Have the owner of the table run this, then run the same again: %s;', statement);
+        PERFORM hashindex._build(statement);
+    EXCEPTION WHEN insufficient_privilege THEN
+        RAISE EXCEPTION '%', SQLERRM USING ERRCODE = 'insufficient_privilege',
+            HINT = format('Have the owner of the table run this, then run the same again: %s;', statement);
     END;
-    done := set_config('max_parallel_maintenance_workers', workers, true);
     done := set_config('maintenance_work_mem', memory, true);
 END
 $$;
@@ -231,10 +241,10 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RAISE NOTICE 'column "%" is added to %: the table and its indexes are written again, and searches and writes wait', s.code_column, base;
-    EXECUTE format(
+    PERFORM hashindex._build(format(
         'ALTER TABLE %s ADD COLUMN %I bit(%s) GENERATED ALWAYS AS (hashindex.%I(%I)) STORED',
         base, s.code_column, used.n_bits, hashindex._function_name(used, 'code'), s.column_name
-    );
+    ));
 END
 $$;
 
@@ -392,15 +402,18 @@ BEGIN
 END
 $$;
 
--- Drops functions that search an index, or one of its sets, where the key has other columns now: a function is not replaced by one with other
--- columns in its answer.
+-- Drops functions that search an index, or one of its sets, where the key has other columns now, or the tenant another type: a function is not
+-- replaced by one with other columns in its answer, or other arguments.
 CREATE OR REPLACE FUNCTION hashindex._drop_other_answers(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname ~ '^(search|within)_' AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i);
+    WHERE p.proname ~ '^(search|within)_' AND (
+        array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
+        OR p.proargtypes[array_position(p.proargnames, 'tenant') - 1] <> to_regtype(hashindex._tenant_type(i))
+    );
 END
 $$;
 

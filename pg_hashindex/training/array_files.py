@@ -143,9 +143,11 @@ class ArrayFile:
         if self._suffix in _HDF5:
             with self._hdf5() as arrays:
                 return {
+                    # A link may open another file.
                     name: getattr(arrays[name], "shape", None)
-                    for name in arrays
                     if _is_hard_link(arrays, name)
+                    else ()
+                    for name in arrays
                 }
         with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return dict.fromkeys(archive.files)
@@ -186,6 +188,10 @@ class ArrayFile:
             return self._of_matlab(name, array != 0 if kinds[name] == "logical" else array)
         if self._suffix in _HDF5:
             with self._hdf5() as arrays:
+                if not _is_hard_link(arrays, name):
+                    raise InvalidInputError(
+                        f"{name} of {self.path} is a link; copy its array into the file"
+                    )
                 if not hasattr(arrays[name], "nbytes"):
                     raise InvalidInputError(f"{name} of {self.path} is not an array")
                 if arrays[name].external or arrays[name].is_virtual:
@@ -339,7 +345,7 @@ def find_named(
 
 
 def _is_hard_link(arrays: Any, name: str) -> bool:
-    """Whether a name of an HDF5 file is of an array in it: a link may open another file."""
+    """Whether a name of an HDF5 file is of an array in it."""
     import h5py
 
     return isinstance(arrays.get(name, getlink=True), h5py.HardLink)

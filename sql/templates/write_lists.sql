@@ -20,16 +20,19 @@ DECLARE
     {key_variables}
 {if trigger}
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-    hashindex_readable boolean;
+    -- Not if a column was renamed or dropped, and the codes wait for pg-hashindex index repair.
+    hashindex_readable boolean := NOT EXISTS (
+        SELECT FROM unnest({read_columns}::text[]) k(name) WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND w.attname = k.name)
+    );
     hashindex_former boolean := TG_OP = 'DELETE';
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        -- Most updates change none of these. Not one condition: the trigger of a TRUNCATE outlives a column that was dropped.
+    IF TG_OP = 'UPDATE' AND hashindex_readable THEN
+        -- Most updates change none of these. Not one condition: the trigger outlives a column that was dropped.
         IF NOT record_image_ne({is_changed}) THEN{log_moved}
             RETURN NULL;
         END IF;
     END IF;
-    hashindex_readable := {is_readable};
+    hashindex_readable := hashindex_readable AND {is_readable};
     IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
@@ -96,7 +99,7 @@ BEGIN
         FROM (
             SELECT raw.*, {row_projection} AS projection
             FROM (
-                SELECT {each b.key as id}{if tenant}, b.{tenant} AS tenant{end tenant}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
+                SELECT {each b.key as id}{if tenant}, b.{tenant}::{tenant_type} AS tenant{end tenant}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
                     ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
                 -- A deferred constraint allows two rows of a key, until one of them is written again.
                 FROM ONLY {table} b WHERE {same b.key variable} AND b.{column} IS NOT NULL{fits} LIMIT 1

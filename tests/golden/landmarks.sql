@@ -221,16 +221,19 @@ DECLARE
     hashindex_set text;
     hashindex_id pg_catalog.int8;
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-    hashindex_readable boolean;
+    -- Not if a column was renamed or dropped, and the codes wait for pg-hashindex index repair.
+    hashindex_readable boolean := NOT EXISTS (
+        SELECT FROM unnest('{id,embedding}'::text[]) k(name) WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND w.attname = k.name)
+    );
     hashindex_former boolean := TG_OP = 'DELETE';
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        -- Most updates change none of these. Not one condition: the trigger of a TRUNCATE outlives a column that was dropped.
+    IF TG_OP = 'UPDATE' AND hashindex_readable THEN
+        -- Most updates change none of these. Not one condition: the trigger outlives a column that was dropped.
         IF NOT record_image_ne(ROW(OLD.id, OLD.embedding), ROW(NEW.id, NEW.embedding)) THEN
             RETURN NULL;
         END IF;
     END IF;
-    hashindex_readable := (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') AND (EXISTS (SELECT FROM pg_class c WHERE c.oid = TG_RELID AND pg_has_role(c.relowner, current_user, 'USAGE') AND (NOT hashindex_strict OR c.xmax = '0'::xid)) OR NOT EXISTS (SELECT FROM hashindex._other_owners(TG_RELID, '{id,embedding}')));
+    hashindex_readable := hashindex_readable AND (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') AND (EXISTS (SELECT FROM pg_class c WHERE c.oid = TG_RELID AND pg_has_role(c.relowner, current_user, 'USAGE') AND (NOT hashindex_strict OR c.xmax = '0'::xid)) OR NOT EXISTS (SELECT FROM hashindex._other_owners(TG_RELID, '{id,embedding}')));
     IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.

@@ -19,7 +19,7 @@ BEGIN
         FROM (
             SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
             FROM (
-                SELECT b.section AS id_1, b.id AS id_2, b.section AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+                SELECT b.section AS id_1, b.id AS id_2, b.section::pg_catalog.text AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                     ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
                 -- A deferred constraint allows two rows of a key, until one of them is written again.
                 FROM ONLY public.posts b WHERE b.section = hashindex_id_1 AND b.id = hashindex_id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) LIMIT 1
@@ -238,16 +238,19 @@ DECLARE
     hashindex_set text;
     hashindex_id_1 pg_catalog.text; hashindex_id_2 pg_catalog.int8;
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-    hashindex_readable boolean;
+    -- Not if a column was renamed or dropped, and the codes wait for pg-hashindex index repair.
+    hashindex_readable boolean := NOT EXISTS (
+        SELECT FROM unnest('{section,id,embedding}'::text[]) k(name) WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND w.attname = k.name)
+    );
     hashindex_former boolean := TG_OP = 'DELETE';
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        -- Most updates change none of these. Not one condition: the trigger of a TRUNCATE outlives a column that was dropped.
+    IF TG_OP = 'UPDATE' AND hashindex_readable THEN
+        -- Most updates change none of these. Not one condition: the trigger outlives a column that was dropped.
         IF NOT record_image_ne(ROW(OLD.section, OLD.id, OLD.embedding), ROW(NEW.section, NEW.id, NEW.embedding)) THEN
             RETURN NULL;
         END IF;
     END IF;
-    hashindex_readable := (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'posts') AND (EXISTS (SELECT FROM pg_class c WHERE c.oid = TG_RELID AND pg_has_role(c.relowner, current_user, 'USAGE') AND (NOT hashindex_strict OR c.xmax = '0'::xid)) OR NOT EXISTS (SELECT FROM hashindex._other_owners(TG_RELID, '{section,id,embedding}')));
+    hashindex_readable := hashindex_readable AND (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'posts') AND (EXISTS (SELECT FROM pg_class c WHERE c.oid = TG_RELID AND pg_has_role(c.relowner, current_user, 'USAGE') AND (NOT hashindex_strict OR c.xmax = '0'::xid)) OR NOT EXISTS (SELECT FROM hashindex._other_owners(TG_RELID, '{section,id,embedding}')));
     IF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
@@ -309,7 +312,7 @@ BEGIN
         FROM (
             SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
             FROM (
-                SELECT b.section AS id_1, b.id AS id_2, b.section AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+                SELECT b.section AS id_1, b.id AS id_2, b.section::pg_catalog.text AS tenant, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                     ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
                 -- A deferred constraint allows two rows of a key, until one of them is written again.
                 FROM ONLY public.posts b WHERE b.section = hashindex_id_1 AND b.id = hashindex_id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) LIMIT 1

@@ -743,6 +743,35 @@ def test_tenants_that_are_dropped_or_retyped(index, change, says):
     assert index.connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
 
 
+@pytest.mark.parametrize("change", ["DROP tenant", "RENAME tenant TO owner", "DROP id"])
+def test_writers_are_left_alone_without_a_column_of_the_index(index, change):
+    """PostgreSQL refuses to drop the vectors alone: a trigger that names a column keeps its type."""
+    run = index.connection.execute
+    run(f"ALTER TABLE things {change}".encode())
+    given = ("price", "77") if "id" in change else ("id, price", "95000, 77")
+    insert = "INSERT INTO things ({}, embedding) SELECT {}, embedding FROM things LIMIT 1"
+    run(insert.format(*given).encode())
+    run("UPDATE things SET price = 78, embedding = embedding WHERE price = 77")
+    run("DELETE FROM things WHERE price = 78")
+    assert table_check(index)[1] == "broken"
+    if "owner" in change:
+        run("INSERT INTO things SELECT 90000, 1, 0, embedding FROM things WHERE id = 5")
+        operations.rebind(index, tenant="owner")
+        run("ALTER TABLE things RENAME owner TO tenant")
+        operations.rebind(index, tenant="tenant")
+        assert_whole(HashIndex.open(index.connection, "things_idx"))
+
+
+def test_values_that_fit_are_kept_while_the_tenant_has_another_type(index):
+    run = index.connection.execute
+    run("ALTER TABLE things ALTER tenant TYPE text")
+    run("INSERT INTO things SELECT 90000, '1', 0, embedding FROM things WHERE id = 5")
+    with pytest.raises(psycopg.errors.DatatypeMismatch, match="have other types"):
+        run("INSERT INTO things SELECT 90001, 'one', 0, embedding FROM things WHERE id = 5")
+    operations.repair(index)
+    assert_whole(HashIndex.open(index.connection, "things_idx"))
+
+
 def test_a_transaction_that_began_before_new_lists_of_a_tenant(index, url):
     with connect(url) as old:
         old.autocommit = False

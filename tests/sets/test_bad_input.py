@@ -135,3 +135,32 @@ def test_a_table_that_is_made_again(connection, docs, stored):  # noqa: F811
     assert troubles(connection) == {}
     found = [key for key, _ in search(connection, docs[30], 10)]
     assert len({*found} & {*exact(docs, docs[30], 10)}) >= 8
+
+
+def test_tenants_of_another_type_under_an_index(connection, docs):  # noqa: F811
+    create(connection, tenant="account")
+    connection.execute("ALTER TABLE docs ALTER account TYPE text")
+    operations.repair(HashIndex.open(connection, "docs"))
+    found = search(connection, docs[3], 5, tenant="4")
+    assert {key % 50 for key, _ in found} == {4}
+    assert len(search(connection, docs[3], 5, all_tenants=True)) == 5
+
+
+def test_one_process_builds_where_parallel_workers_find_no_memory(connection, docs):  # noqa: F811
+    """A column of codes is added to a table that has indexes, which are built again."""
+    connection.execute(
+        """
+        CREATE FUNCTION full_memory(integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+        BEGIN
+            IF current_setting('max_parallel_maintenance_workers') <> '0' THEN
+                RAISE disk_full USING MESSAGE = 'could not resize shared memory segment';
+            END IF;
+            RETURN $1;
+        END $$;
+        SET max_parallel_maintenance_workers = 0;
+        CREATE INDEX ON docs (full_memory(account));
+        SET max_parallel_maintenance_workers = 2;
+        """
+    )
+    create(connection, store=True)
+    assert connection.execute("SHOW max_parallel_maintenance_workers").fetchone() == ("2",)

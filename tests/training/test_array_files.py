@@ -216,12 +216,17 @@ def test_hdf5_reads_no_other_file(tmp_path):
         file.create_virtual_dataset("virtual", layout)
         file["link"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "X")
         file["soft"] = h5py.SoftLink("/outside")
+        file["train"], file["test"] = X, h5py.ExternalLink(str(tmp_path / "other.h5"), "X")
     for name in ("outside", "virtual"):
         with pytest.raises(InvalidInputError, match="keeps its numbers in other files"):
             ArrayFile(path).read(name)
     for name in ("link", "soft"):
-        with pytest.raises(InvalidInputError, match=f"there is no array '{name}'"):
+        with pytest.raises(InvalidInputError, match=f"{name} of .* is a link"):
             ArrayFile(path).read(name)
+    # Queries are not those of train instead.
+    with pytest.raises(InvalidInputError, match="test of .* is a link"):
+        ArrayFile(path).read_vectors(usual=("test", "train"))
+    assert ArrayFile(path).read_vectors().shape == X.shape
 
 
 def test_hdf5_without_h5py(tmp_path, monkeypatch):
