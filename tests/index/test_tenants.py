@@ -745,7 +745,7 @@ def test_tenants_that_are_dropped_or_retyped(index, change, says):
 
 @pytest.mark.parametrize("change", ["DROP tenant", "RENAME tenant TO owner", "DROP id"])
 def test_writers_are_left_alone_without_a_column_of_the_index(index, change):
-    """PostgreSQL refuses to drop the vectors alone: a trigger that names a column keeps its type."""
+    """PostgreSQL refuses to drop vectors alone: triggers that name a column keep its type."""
     run = index.connection.execute
     run(f"ALTER TABLE things {change}".encode())
     given = ("price", "77") if "id" in change else ("id, price", "95000, 77")
