@@ -22,7 +22,10 @@ BEGIN
     LIMIT 1;
     IF wanted IS NULL THEN
         RAISE EXCEPTION 'model "%" does not exist', coalesce(reference, 'NULL')
-            USING ERRCODE = '42X01', HINT = 'List them: pg-hashindex model show.';
+            USING ERRCODE = '42X01', HINT = concat(
+                CASE WHEN EXISTS (SELECT FROM hashindex.index i WHERE i.name = reference) THEN 'There is an index of that name. ' END,
+                'List them: pg-hashindex model show.'
+            );
     END IF;
     SELECT m.* INTO found FROM hashindex.readable_model m WHERE m.id = wanted;
     IF found.id IS NULL THEN

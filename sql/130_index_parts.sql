@@ -1,5 +1,22 @@
 -- Finds an index, and says which operators and types its statements use.
 
+-- Refuses the name of an index that does not exist, and says what has it.
+CREATE OR REPLACE FUNCTION hashindex._refuse_unknown(index_name text) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    kind text := CASE
+        WHEN EXISTS (SELECT FROM hashindex.model m WHERE m.name = split_part(index_name, ':', 1)) THEN 'model'
+        WHEN EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname = index_name) THEN 'function'
+        WHEN EXISTS (SELECT FROM hashindex.index i WHERE i.table_name = index_name) THEN 'table'
+    END;
+BEGIN
+    RAISE EXCEPTION 'index "%" does not exist', coalesce(index_name, 'NULL')
+        USING ERRCODE = '42X02', HINT = concat('There is a ' || kind || ' of that name. ', 'List indexes: pg-hashindex index show.');
+END
+$$;
+
 -- The gate of every function that takes the name of an index, before any other statement: its catalog row, for a caller who may do what
 -- the function does. Whoever changes something administers the schema. Where the table is read, its owner has the administrator's rights: he
 -- can run code as whoever names the table.
@@ -13,8 +30,7 @@ DECLARE
 BEGIN
     SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'index "%" does not exist', coalesce(index_name, 'NULL')
-            USING ERRCODE = '42X02', HINT = 'List them: pg-hashindex index show.';
+        PERFORM hashindex._refuse_unknown(index_name);
     END IF;
     IF administers THEN
         PERFORM hashindex._check_administrator();

@@ -41,6 +41,7 @@ SetState = Literal["building", "ready", "used", "former"]
 
 _CATALOG = query("catalog.indexes")
 _NAMED: LiteralString = "WHERE i.name = $1"
+_REFUSE: LiteralString = "SELECT hashindex._refuse_unknown($1)"
 _IN_STATES: LiteralString = "s.state = ANY ($2::text[])"
 # The set that a row of the catalog shows: the one in use, or the first, which is being built.
 _SHOWN: LiteralString = """
@@ -519,7 +520,11 @@ def _rows_steps(
 def read_row(connection: Connection, name: str) -> IndexRow:
     """Read an index's row in the catalog."""
     check_text("the name of an index", name)
-    return _only_row(read_rows(connection, _NAMED, [name]), name)
+    found = read_rows(connection, _NAMED, [name])
+    if not found:
+        with translated_errors():
+            execute(connection, _REFUSE, [name])
+    return found[0]
 
 
 def read_sets(connection: Connection, name: str, *states: SetState) -> list[IndexRow]:
@@ -543,16 +548,10 @@ def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[Index
     with translated_errors():
         yield from schema_owner_steps()
         found = yield from _rows_steps(connection, _NAMED, [name])
+        if not found:
+            yield Statement(_REFUSE, [name])
         yield Statement(
             "SELECT hashindex._require_read(i) FROM hashindex.index i WHERE i.name = $1", [name]
-        )
-    return _only_row(found, name)
-
-
-def _only_row(found: list[IndexRow], name: str) -> IndexRow:
-    if not found:
-        raise UnknownIndexError(
-            f"index {name!r} does not exist; see those that do with: pg-hashindex index show"
         )
     return found[0]
 

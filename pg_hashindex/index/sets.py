@@ -22,7 +22,13 @@ from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
-from ..errors import DatabaseStateError, DuplicateNameError, InUseError, InvalidInputError
+from ..errors import (
+    DatabaseStateError,
+    DuplicateNameError,
+    InUseError,
+    InvalidInputError,
+    UnknownIndexError,
+)
 from .build import EXCHANGE, SetSwapped, build_lists, exchange, finish_swap
 from .catalog import IndexRow, read_row, read_set, read_sets
 from .encoding import bring_up_to_date
@@ -146,7 +152,11 @@ def cut_off(
 
     Its options must be those of the creation that continues it.
     """
-    row = read_row(connection, name)
+    try:
+        row = read_row(connection, name)
+    except UnknownIndexError:
+        # A function of the user's has the name.
+        raise error from None
     if not row.is_lists or row.state == "used":
         raise error
     named = row.model if model is None or ":" not in model else row.model_name

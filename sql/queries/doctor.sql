@@ -149,12 +149,27 @@ LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 GROUP BY r.oid
 
 -- name: listed
--- The columns of vectors in a database that the caller may read.
+-- The columns of vectors in a database that the caller may read. No lock is waited for: the size of a table that is locked is as of its
+-- last VACUUM or ANALYZE.
 -- The columns are fields of ListedColumn.
+WITH RECURSIVE part AS (
+    SELECT c.oid AS root, c.oid, c.relkind FROM pg_catalog.pg_class c
+    WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition
+    UNION ALL
+    SELECT p.root, c.oid, c.relkind FROM part p JOIN pg_catalog.pg_inherits h ON h.inhparent = p.oid AND p.relkind = 'p'
+    JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid
+), leaf AS (
+    SELECT p.root, c.oid, c.reltuples, c.relpages, EXISTS (
+        SELECT FROM pg_catalog.pg_locks l
+        WHERE l.relation IN (c.oid, c.reltoastrelid) AND l.mode = 'AccessExclusiveLock'
+    ) AS locked
+    FROM part p JOIN pg_catalog.pg_class c ON c.oid = p.oid WHERE c.relkind <> 'p'
+)
 SELECT c.oid::regclass::text, a.attname::text, pg_catalog.format_type(t.oid, a.atttypmod),
        -- Unknown before the first ANALYZE.
        sum(l.reltuples) FILTER (WHERE l.reltuples >= 0)::bigint,
-       coalesce(sum(pg_catalog.pg_table_size(l.oid)), 0)::bigint,
+       coalesce(sum(CASE WHEN l.locked THEN l.relpages * pg_catalog.current_setting('block_size')::bigint
+           ELSE pg_catalog.pg_table_size(l.oid) END), 0)::bigint,
        ARRAY(SELECT i.relname::text FROM pg_catalog.pg_index x
              JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
              JOIN pg_catalog.pg_am m ON m.oid = i.relam AND m.amname IN ('hnsw', 'ivfflat')
@@ -163,8 +178,7 @@ SELECT c.oid::regclass::text, a.attname::text, pg_catalog.format_type(t.oid, a.a
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid AND t.typname IN ('vector', 'halfvec')
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname <> 'hashindex'
-LEFT JOIN pg_catalog.pg_class l ON l.relkind <> 'p' AND (
-    l.oid = c.oid OR l.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p))
+LEFT JOIN leaf l ON l.root = c.oid
 WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition AND a.attnum > 0
   AND NOT a.attisdropped AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
 GROUP BY c.oid, a.attname, a.attnum, t.oid, a.atttypmod ORDER BY 1, a.attnum

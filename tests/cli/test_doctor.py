@@ -19,6 +19,7 @@ from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.hashers import Thermometer
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.doctor import _Doctor, diagnose
+from pg_hashindex.quality.doctor_catalog import list_columns
 from pg_hashindex.quality.doctor_filters import nodes
 from pg_hashindex.quality.sizes import hnsw_bytes
 
@@ -115,6 +116,18 @@ def test_columns_are_listed_and_found(on_bare, bare, docs):
         "plain": "table plain has no column of vectors",
     }.items():
         assert why in on_bare("doctor", table, code=3).stderr
+
+
+@pytest.mark.parametrize("locked", ["docs", "two", "two_1"])
+def test_listing_waits_for_no_lock(bare, docs, locked):
+    bare.execute(
+        "CREATE TABLE two (id int, v vector(3)) PARTITION BY RANGE (id);"
+        "CREATE TABLE two_1 PARTITION OF two FOR VALUES FROM (0) TO (9)"
+    )
+    with psycopg.connect(bare.info.dsn) as other:
+        other.execute(f"LOCK TABLE ONLY {locked} IN ACCESS EXCLUSIVE MODE".encode())
+        bare.execute("SET lock_timeout = '1s'")
+        assert [one.table for one in list_columns(bare)] == ["docs", "two"]
 
 
 def test_facts(on_bare, bare, docs):

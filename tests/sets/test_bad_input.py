@@ -4,7 +4,8 @@ import psycopg
 import pytest
 from test_sets import create, docs, exact, search  # noqa: F401 (a fixture)
 
-from pg_hashindex import operations
+from pg_hashindex import operations, store
+from pg_hashindex.errors import DuplicateNameError, UnknownIndexError, UnknownModelError
 from pg_hashindex.index.handle import HashIndex
 
 
@@ -164,3 +165,22 @@ def test_one_process_builds_where_parallel_workers_find_no_memory(connection, do
     )
     create(connection, store=True)
     assert connection.execute("SHOW max_parallel_maintenance_workers").fetchone() == ("2",)
+
+
+def test_python_names_a_function_that_has_the_name(connection, docs):  # noqa: F811
+    connection.execute("CREATE FUNCTION hashindex.search_new(integer) RETURNS integer RETURN 1")
+    with pytest.raises(DuplicateNameError, match="function hashindex.search_new exists"):
+        HashIndex.create(connection, "new", table="docs", column="embedding", model="none")
+
+
+def test_names_of_other_things(connection, docs):  # noqa: F811
+    create(connection, "mine", store=False)
+    for name, kind in (("mine:1", "model"), ("search_mine", "function"), ("docs", "table")):
+        message = f"does not exist.*There is a {kind} of that name"
+        with pytest.raises(UnknownIndexError, match=message):
+            HashIndex.open(connection, name)
+        with pytest.raises(psycopg.Error, match=f"(?s){message}"):
+            connection.execute("SELECT hashindex.recall(%s)", [name])
+    create(connection, "other", model="none")
+    with pytest.raises(UnknownModelError, match="There is an index of that name"):
+        store.load(connection, "other")
