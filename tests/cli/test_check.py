@@ -47,7 +47,7 @@ def test_exit_codes(on, connection, items, model, fault, code, status, check):
 
 
 def test_unchecked_objects_are_not_findings(run, on, url, connection, index):
-    assert "index 'nothing' does not exist" in on("index", "check", "nothing", code=3).output
+    assert 'index "nothing" does not exist' in on("index", "check", "nothing", code=3).output
     assert "No such option" in on("index", "check", "items_idx", "--ful", code=2).output
     assert "no database" in run("index", "check", "items_idx", code=2).output
     wrong = url.replace("test_", "no_such_test_")

@@ -51,7 +51,7 @@ def test_one_that_is_refused_leaves_all_as_it_was(on, connection, table_index, a
     ("arguments", "code", "message"),
     [
         (("items_idx",), 2, "Missing argument 'ROLE...'"),
-        (("nothing", "postgres"), 3, "index 'nothing' does not exist"),
+        (("nothing", "postgres"), 3, 'index "nothing" does not exist'),
         (("items_idx", "no one"), 3, 'role "no one" does not exist'),
         (("items_idx", "public"), 3, 'role "public" may not read columns'),
         (("items_idx", "postgres", "--revoke", "--reveal-codes"), 2, "leave one out"),

@@ -137,7 +137,7 @@ def test_verbose(on, run):
     """An error comes with its traceback, and with no password."""
     refused = on("-v", "index", "show", "nothing", code=3).stderr
     assert refused.startswith("Traceback (most recent call last):")
-    assert refused.splitlines()[-1].startswith("Error: index 'nothing' does not exist")
+    assert refused.splitlines()[-1].startswith('Error: index "nothing" does not exist')
     for url in ("postgresql://me:secret@127.0.0.1:1/db", "postgresql://me:%secret@[::1/db"):
         said = run("-v", "model", "show", "--database-url", url, code=3).stderr
         assert said.startswith("Traceback")

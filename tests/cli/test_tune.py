@@ -87,7 +87,7 @@ def test_a_session_that_only_reads(on, index, url):
 
 def test_refused(on, index, tmp_path):
     for arguments, message in (
-        (("none", "--recall", "0.9"), "index 'none' does not exist"),
+        (("none", "--recall", "0.9"), 'index "none" does not exist'),
         (("items_idx", "--recall", "1.5"), "recall must be above 0 and at most 1, got 1.5"),
         (("items_idx", "--recall", "0.9", "--plot", tmp_path / "x.xyz"), "does not end in"),
         (("items_idx", "--recall", "0.9", "--queries", "0"), "queries is 0"),

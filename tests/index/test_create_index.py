@@ -286,7 +286,7 @@ def test_drop_leaves_the_table_as_it_was(connection, items, model):
     index.drop()
     assert contents(connection) == before
     assert connection.execute(rows).fetchall() == rows_before
-    with pytest.raises(UnknownIndexError, match="index 'fine' does not exist"):
+    with pytest.raises(UnknownIndexError, match='index "fine" does not exist'):
         index.drop()
 
 

@@ -139,7 +139,7 @@ def test_bad_input(index, vectors, asked, problem):
 
 def test_missing_index(index, vectors):
     other = HashIndex(index.connection, "none")
-    with pytest.raises(UnknownIndexError, match="index 'none' does not exist"):
+    with pytest.raises(UnknownIndexError, match='index "none" does not exist'):
         other.hybrid(vectors[0], "fox", "text")
 
 

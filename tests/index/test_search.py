@@ -230,7 +230,7 @@ def test_like_a_row(index, vectors):
 
 @pytest.mark.reads
 def test_unknown_index(connection):
-    with pytest.raises(UnknownIndexError, match="'nothing' does not exist"):
+    with pytest.raises(UnknownIndexError, match='"nothing" does not exist'):
         HashIndex.open(connection, "nothing")
 
 

@@ -155,7 +155,7 @@ def test_a_damaged_profile(connection, items, model):
 
 def test_an_index_that_does_not_exist(connection, index):
     index.drop()
-    with pytest.raises(UnknownIndexError, match="'items_idx' does not exist"):
+    with pytest.raises(UnknownIndexError, match='"items_idx" does not exist'):
         operations.check(index)
 
 
