@@ -83,6 +83,7 @@ def test_each_block_of_a_command_passes_the_gate(connection, keeper, as_role, mo
     index = with_access(indexed(keeper), "lists")
     passed = gate.pass_gate
     beats, given_at = 0, 0
+    given, refused = [], []
 
     def counting(*arguments):
         nonlocal beats
@@ -93,6 +94,7 @@ def test_each_block_of_a_command_passes_the_gate(connection, keeper, as_role, mo
                 # It waits for a gate that was passed before in the same transaction.
                 with contextlib.suppress(psycopg.errors.LockNotAvailable):
                     other.execute("ALTER TABLE items OWNER TO mallory")
+                    given.append(beats)
                     mallory.execute("CREATE INDEX trap ON items (id) WHERE mallory.springs(1)")
         return passed(*arguments)
 
@@ -100,14 +102,16 @@ def test_each_block_of_a_command_passes_the_gate(connection, keeper, as_role, mo
     WORK[work](index)
     most = beats
     assert most >= 3
-    for given_at in range(1, most + 1):  # noqa: B007
+    for given_at in range(1, most + 1):
         beats = 0
         try:
             WORK[work](index)
         except MissingRightsError as error:
+            refused.append(given_at)
             # An older snapshot does not see the owner.
             assert re.search("belongs to role mallory|was altered since", str(error))  # noqa: PT017
         connection.execute("DROP INDEX IF EXISTS trap; ALTER TABLE items OWNER TO keeper")
+    assert refused == given != []
     given_at = 0
     operations.repair(index, full=True)
     assert_fresh(index)
