@@ -225,7 +225,7 @@ $$;
 
 -- The number of cuts, of up to `most`, whose candidates are read with the fewest bits: for each that is found by plain Hamming distance, 32 bits a
 -- dimension of its vector, and about 16 codes that pgvector's graph compares, with a bit a dimension and cut. More cuts are tried until that has
--- risen twice. pg_hashindex/hashers/thermometer.py does the same.
+-- risen twice; one more has to save a tenth, since it takes space. pg_hashindex/hashers/thermometer.py does the same.
 CREATE OR REPLACE FUNCTION hashindex._choose_cuts(
     projections {ext}.vector[], deviation double precision, most integer, queries integer[], asking integer[], places integer[]
 ) RETURNS integer
@@ -236,12 +236,13 @@ DECLARE
     codes bit varying[];
     cost integer;
     before integer;
-    least_cost integer;
+    cheapest integer;
     chosen integer;
+    chosen_cost integer;
     risen integer := 0;
 BEGIN
     FOR n IN 1..most LOOP
-        EXIT WHEN risen = 2 OR 10 * (2 + n) >= least_cost;
+        EXIT WHEN risen = 2 OR 10 * (2 + n) >= cheapest;
         codes := hashindex._codes_of(projections, hashindex._cuts(n, deviation));
         cost := (2 + n) * (hashindex._enough_candidates(
             codes, (SELECT array_agg(c.code ORDER BY c.place) FROM unnest(codes) WITH ORDINALITY c(code, place) WHERE c.place = ANY (queries)),
@@ -249,8 +250,9 @@ BEGIN
         )).candidates;
         risen := CASE WHEN cost > before THEN risen + 1 ELSE 0 END;
         before := cost;
-        IF least_cost IS NULL OR cost < least_cost THEN
-            least_cost := cost;
+        cheapest := least(cheapest, cost);
+        IF chosen IS NULL OR 10 * cost < 9 * chosen_cost THEN
+            chosen_cost := cost;
             chosen := n;
         END IF;
     END LOOP;

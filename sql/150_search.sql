@@ -26,17 +26,18 @@ SET enable_seqscan = on
 AS $$
 DECLARE
     -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise each row's
-    -- distance would be computed twice. A line comment at the end of the filter must not hide what follows it.
+    -- distance would be computed twice. A line comment at the end of the filter must not hide what follows it. Only answers get their key as text.
+    shown text[] := ARRAY(SELECT 'key' || n FROM generate_series(1, cardinality(key_columns)) n);
     statement text := format(
         $exact$
-        SELECT r.id, r.distance FROM (
-            SELECT %s AS id, (%s.%I %s $1::%s) OPERATOR(pg_catalog.+) 0 AS distance
+        SELECT %s, r.distance FROM (
+            SELECT %s, (%s.%I %s $1::%s) OPERATOR(pg_catalog.+) 0 AS distance
             FROM %s
             WHERE %s.%I IS NOT NULL AND (%s
             ) ORDER BY distance, %s LIMIT $2
         ) r
         WHERE %s$exact$,
-        hashindex._key_text(base::text, key_columns), base, column_name, hashindex._distance_operator(metric), hashindex._vector_type(base, column_name),
+        hashindex._key_text('r', shown), hashindex._columns_of(base::text, key_columns, shown), base, column_name, hashindex._distance_operator(metric), hashindex._vector_type(base, column_name),
         base,
         base, column_name, coalesce(filter, 'true'),
         hashindex._columns_of(base::text, key_columns),

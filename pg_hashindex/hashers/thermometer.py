@@ -91,7 +91,9 @@ class Thermometer(Hasher):
         near = _neighbours(self._sample, asking, metric)
         projections = (self._sample - self._mean).astype(np.float32)
         costs: list[int] = []
-        # Until the cost has risen twice: SQL's hashindex._choose_cuts does the same.
+        chosen = 1
+        # Until the cost has risen twice. One more cut takes space, and has to save a tenth: SQL's
+        # hashindex._choose_cuts does the same.
         for cuts in range(1, min(8, MAX_BITS // self.n_bits_) + 1):
             if (len(costs) > 2 and costs[-3] < costs[-2] < costs[-1]) or (
                 costs and _K * (_READ + cuts) >= min(costs)
@@ -99,7 +101,9 @@ class Thermometer(Hasher):
                 break
             packed = pack(quantize(projections, self._cuts(cuts, metric)))
             costs.append(_enough(packed, asking, near) * (_READ + cuts))
-        return 1 + int(np.argmin(costs))
+            if 10 * costs[-1] < 9 * costs[chosen - 1]:
+                chosen = cuts
+        return chosen
 
 
 def _every(places: NDArray[np.intp], most: int) -> NDArray[np.intp]:

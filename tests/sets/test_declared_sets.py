@@ -187,7 +187,7 @@ def test_a_table_comes_back_with_its_stored_codes(project, connection, docs):  #
 
 
 def test_a_column_of_codes_belongs_to_its_set(project, connection, docs):  # noqa: F811
-    connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding')")
+    connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding', cuts => 3)")
     connection.execute("SELECT hashindex.create_functions('texts')")
     connection.execute(
         "ALTER TABLE docs "
@@ -218,7 +218,7 @@ def test_a_column_of_codes_belongs_to_its_set(project, connection, docs):  # noq
 
 
 def test_a_generated_column_of_another_model_is_named(project, connection, docs):  # noqa: F811
-    connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding')")
+    connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding', cuts => 3)")
     connection.execute("SELECT hashindex.create_functions('texts')")
     connection.execute(
         "ALTER TABLE docs "
@@ -251,7 +251,7 @@ def test_an_index_without_a_model_has_the_vectors_of_a_small_table(connection, u
 def test_a_generated_column_takes_another_model(connection, docs):  # noqa: F811
     for seed in (0, 1):
         connection.execute(
-            "SELECT hashindex.train('texts', 'docs', 'embedding', seed => %s)", [seed]
+            "SELECT hashindex.train('texts', 'docs', 'embedding', seed => %s, cuts => 3)", [seed]
         )
     connection.execute("SELECT hashindex.create_functions('texts:1')")
     connection.execute("SELECT hashindex.create_functions('texts:2')")

@@ -23,7 +23,7 @@ SETS = {
 @pytest.fixture
 def codes(connection, docs):  # noqa: F811
     """Bits (n, 96) of the rows by model m, which column code of table docs holds, too."""
-    connection.execute("SELECT hashindex.train('m', 'docs', 'embedding')")
+    connection.execute("SELECT hashindex.train('m', 'docs', 'embedding', cuts => 3)")
     connection.execute("SELECT hashindex.create_functions('m')")
     connection.execute(
         "ALTER TABLE docs ADD code bit(96) GENERATED ALWAYS AS (hashindex.code_m(embedding)) STORED"
