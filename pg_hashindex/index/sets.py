@@ -70,6 +70,10 @@ _MEMORY: LiteralString = """
 _WORKERS: LiteralString = """
     SELECT pg_catalog.set_config('max_parallel_maintenance_workers', $1, false)
 """
+# Else the server continues a build whose client was killed. Not every platform has it.
+_CLIENT_CHECK: LiteralString = """
+    SELECT pg_catalog.set_config('client_connection_check_interval', '500ms', false)
+"""
 _OWNED = query("sets.owned")
 
 
@@ -326,6 +330,8 @@ def _build_relation(
         return
     try:
         execute(connection, _MEMORY, [memory // 1024, statements[0][1]])
+        with suppress(psycopg.Error):
+            execute(connection, _CLIENT_CHECK)
         if jobs is not None:
             execute(connection, _WORKERS, [str(jobs - 1)])
         try:
@@ -340,6 +346,7 @@ def _build_relation(
             with suppress(psycopg.Error):
                 connection.execute("RESET maintenance_work_mem")
                 connection.execute("RESET max_parallel_maintenance_workers")
+                connection.execute("RESET client_connection_check_interval")
 
 
 def _run(connection: Connection, statements: list[Any], table: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from test_sets import docs, search  # noqa: F401 (a fixture)
 
 from pg_hashindex.errors import InvalidInputError, LowerRecallError
+from pg_hashindex.index import sets
 from pg_hashindex.index.handle import HashIndex
 
 TABLE = {"table": "docs", "column": "embedding"}
@@ -255,3 +256,18 @@ def test_codes_are_proposed_where_vectors_outgrow_memory(connection, docs):  # n
     connection.execute("SET effective_cache_size = '1MB'")
     assert "index swap docs --model" in connection.execute(advice).fetchone()[0]
     assert troubles(connection) == {}
+
+
+def test_a_build_ends_soon_after_its_client(connection, docs, monkeypatch):  # noqa: F811
+    """The server would finish it, for an hour perhaps, and refuse the command that is run again."""
+    seen, show = [], "SHOW client_connection_check_interval"
+    run = sets._run
+
+    def watched(session, statements, table):
+        seen.append(session.execute(show).fetchone()[0])
+        run(session, statements, table)
+
+    monkeypatch.setattr(sets, "_run", watched)
+    HashIndex.create(connection, "docs", table="docs", column="embedding", model="none")
+    assert seen == ["500ms"]
+    assert connection.execute(show).fetchone() == ("0",)
