@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pg_hashindex.db.connection import Connection
     from pg_hashindex.index.catalog import IndexRow
     from pg_hashindex.index.handle import HashIndex
-    from pg_hashindex.quality.doctor_findings import Point
+    from pg_hashindex.quality.doctor_findings import Diagnosis, Point
     from pg_hashindex.quality.evaluate import Evaluation
     from pg_hashindex.quality.measuring import Measured
     from pg_hashindex.quality.tuning import Tuned
@@ -707,3 +707,30 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M}"
     return escaped(str(value))
+
+
+def more_facts(found: "Diagnosis") -> list[list[str]]:
+    """Say what else the decision takes into account."""
+    table = found.table
+    writes = table.writes if found.writes is None else found.writes
+    facts = [["writes", f"{writes:.3g} rows a second"]]
+    if table.parts > 1:
+        facts.append(["partitions", f"{table.parts}; a search reads an index of each"])
+    if table.policies:
+        facts.append(["row security", "on: each role searches the rows of its policies"])
+    for tenant in filter(None, [found.tenant, found.key_tenant]):
+        of = (
+            "" if tenant.tenants is None else f", {tenant.tenants} of at most {tenant.largest} rows"
+        )
+        sure = (
+            ""
+            if tenant.source != "the key"
+            else f"; --tenant {tenant.column} if searches stay within one"
+        )
+        facts.append(["tenants", f"{tenant.column} ({tenant.source}){of}{sure}"])
+    if found.statements is not None:
+        texts, calls = found.statements
+        facts.append(
+            ["statements", f"{texts} that search it in pg_stat_statements, run {calls} times"]
+        )
+    return facts

@@ -15,6 +15,7 @@ from ._shared import (
     fail_under_option,
     k_option,
     metric_option,
+    more_facts,
     note,
     of_database,
     print_json,
@@ -188,7 +189,7 @@ def _print(found: "Diagnosis") -> None:
                 ", ".join(f"{name} {as_setting(size)}" for name, size in vars(memory).items()),
             ],
             ["distance", found.metric + (ASSUMED if found.metric_assumed else "")],
-            *_more_facts(found),
+            *more_facts(found),
             ["round trip", f"{found.round_trip_ms:.3g} ms, part of every time below"],
         ],
         most=_WIDTH,
@@ -261,33 +262,6 @@ def _print(found: "Diagnosis") -> None:
             most=_WIDTH,
         )
     _print_advice(found.decision)
-
-
-def _more_facts(found: "Diagnosis") -> list[list[str]]:
-    """Say what else the decision takes into account."""
-    table = found.table
-    writes = table.writes if found.writes is None else found.writes
-    facts = [["writes", f"{writes:.3g} rows a second"]]
-    if table.parts > 1:
-        facts.append(["partitions", f"{table.parts}; a search reads an index of each"])
-    if table.policies:
-        facts.append(["row security", "on: each role searches the rows of its policies"])
-    for tenant in filter(None, [found.tenant, found.key_tenant]):
-        of = (
-            "" if tenant.tenants is None else f", {tenant.tenants} of at most {tenant.largest} rows"
-        )
-        sure = (
-            ""
-            if tenant.source != "the key"
-            else f"; --tenant {tenant.column} if searches stay within one"
-        )
-        facts.append(["tenants", f"{tenant.column} ({tenant.source}){of}{sure}"])
-    if found.statements is not None:
-        texts, calls = found.statements
-        facts.append(
-            ["statements", f"{texts} that search it in pg_stat_statements, run {calls} times"]
-        )
-    return facts
 
 
 def _print_advice(suggestion: "Advice") -> None:

@@ -39,6 +39,7 @@ from ._shared import (
     facts_options,
     jobs_option,
     metric_option,
+    more_facts,
     name_option,
     note,
     print_tuned,
@@ -126,6 +127,8 @@ def quickstart(
         if index is not None:
             steps.refuse_other_options(index, options)
         if index is None or not steps.is_complete(index):
+            for named_fact, fact in more_facts(found):
+                note(f"{named_fact}: {fact}")
             note(f"making an index by {_said(chosen)}: {chosen.why}")
             for one in chosen.sets:
                 if not one.taken:

@@ -313,6 +313,7 @@ def test_partitions_and_halves(run, bare, empty_url):
     bare.execute("ANALYZE docs; CREATE INDEX ON docs USING hnsw (v halfvec_l2_ops)")
     made = run(*START, "--yes", "--recall", "0.8", "--database-url", empty_url)
     assert "distance l2" in made.stderr
+    assert "partitions: 2; a search reads an index of each" in made.stderr
     assert len(HashIndex.open(bare, NAME).search(vectors[7], 20)) == 20
     assert "is up to date" in run(*START, "--recall", "0.8", "--database-url", empty_url).stderr
 
@@ -509,9 +510,18 @@ def test_tenants_of_a_policy(start, bare):
     bare.execute("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
     bare.execute("CREATE POLICY own ON docs USING (team = current_setting('app.team')::int)")
     bare.execute("VACUUM ANALYZE docs")
-    assert "the largest team has 1500 rows" in start("--yes").stderr
+    said = start("--yes").stderr
+    assert "the largest team has 1500 rows" in said
+    assert "row security: on" in said
+    assert "tenants: team (a policy), 1 of at most 1500" in said
     assert HashIndex.open(bare, NAME).tenant_column == "team"
     assert "is up to date" in start().stderr
+
+
+def test_a_key_that_begins_with_the_tenant(start, bare):
+    bare.execute("ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD PRIMARY KEY (part, id)")
+    bare.execute("VACUUM ANALYZE docs")
+    assert "--tenant part if searches stay within one" in start("--access", "hnsw", "--yes").stderr
 
 
 def test_halfvec_and_names_to_be_quoted(run, bare, empty_url):
