@@ -51,7 +51,7 @@ SETS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Case:
-    """A table: its rows and queries, how it is made, and what doctor is told of it.
+    """A table: its rows and queries, how it is made, and options of doctor.
 
     Attributes
     ----------
@@ -374,7 +374,7 @@ def _measured(connection: Connection, uri: str, case: Case, furthest: Sequence[f
         best, tried = reached(uri, case, kind, called, furthest)
         sets[kind] = {"build_s": round(seconds, 1), "bytes": int(n_bytes), "tried": tried}
         with contextlib.suppress(HashIndexError, psycopg.Error):
-            # What the set promises with its own settings, and what held-out queries find.
+            # The promise of the set with its own settings, and recall of held-out queries.
             (promised,) = one_row(connection, "SELECT hashindex.recall($1)", [called])
             own = Search(uri, case, searched(case, called))
             held = recall(own.ask(range(len(furthest))), furthest)

@@ -84,7 +84,7 @@ BEGIN ATOMIC
     ) r;
 END;
 
--- Recall of a set for queries whose true neighbours are known, with n candidates and an effort. Lists are asked by their own search function, each
+-- Recall of a set for queries whose true neighbours are known, with n candidates and an effort. Lists are searched by their own function, each
 -- query within its tenant.
 CREATE OR REPLACE FUNCTION hashindex._recall_of_set(
     i hashindex.index, s hashindex.index_set, ids text[], queries {ext}.vector[], tenants text[], worst double precision[], wanted integer[], k integer,
@@ -150,7 +150,7 @@ DECLARE
     effort integer;
 BEGIN
     IF uses AND s.encoded AND i.tenant_column IS NOT NULL AND s.candidates IS NULL THEN
-        -- What is enough for the largest tenant is enough for all.
+        -- The largest tenant needs the most.
         EXECUTE format('SELECT c.tenant::text FROM %s c WHERE c.tenant IS NOT NULL GROUP BY c.tenant ORDER BY count(*) DESC, c.tenant LIMIT 1', hashindex._table_of(s, 'codes'))
         INTO largest;
     END IF;
