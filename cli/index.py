@@ -1,5 +1,6 @@
 """``pg-hashindex index``: make, show, change, check, repair and drop indexes."""
 
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +9,11 @@ import click
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.work import WorkRow, list_work
+from pg_hashindex.errors import DuplicateNameError, HashIndexError
+from pg_hashindex.index import sets
 from pg_hashindex.index.catalog import IndexRow, read_rows, read_sets
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.options import OPTIONS, options_changed_by
+from pg_hashindex.index.options import OPTIONS, checked_options, options_changed_by
 from pg_hashindex.quality.tenant_recall import tenants
 
 from ._index_options import index_options
@@ -23,6 +26,7 @@ from ._shared import (
     confirm,
     connected,
     echo,
+    encode_option,
     force_option,
     full_option,
     is_verbose,
@@ -75,12 +79,14 @@ def index() -> None:
     help="Model of the codes; none: the vectors themselves.  [default: learn one]",
 )
 @index_options()
+@encode_option
 @build_options
 @patience_option
 @of_name
 def create(
     database_url: str,
     name: str,
+    encode: bool,
     memory: int,
     jobs: int | None,
     as_json: bool,
@@ -91,10 +97,26 @@ def create(
     NAME is 1 to 40 letters a to z, digits, _ and -. Writers do not wait. Candidates and effort that
     find .95 of the nearest rows are measured, unless you give some.
     """
+    by_lists = options["access"] in ("lists", "scan")
+    if by_lists and options["model"] is None:
+        raise click.UsageError(
+            "give --model, one of pg-hashindex model show; to train one: pg-hashindex model train "
+            f"NAME --table {shlex.quote(options['table'])} --column "
+            f"{shlex.quote(options['column'])}"
+        )
     with connected(database_url) as connection:
-        with progress(f"creating index {name}"):
-            made = HashIndex.create(connection, name, memory=memory, jobs=jobs, **options)
-        _print_index(made.row, as_json)
+        if not by_lists:
+            with progress(f"creating index {name}"):
+                made = HashIndex.create(connection, name, memory=memory, jobs=jobs, **options)
+            _print_index(made.row, as_json)
+            return
+        created = _created_lists(connection, name, options)
+        if encode and created.row.state != "used":
+            with progress(f"encoding the rows of {created.qualified_table}"):
+                created.encode(memory=memory, jobs=jobs)
+            counts = options["candidates"], options["effort"]
+            _tune_built(created, keep=counts != (None, None))
+        _print_index(created.row, as_json)
 
 
 @index.command("encode")
@@ -104,9 +126,12 @@ def create(
 def encode_index(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Build the lists of index NAME that a run was cut off from, and encode rows without a code."""
     with opened(database_url, name) as found:
-        with progress(f"encoding the rows of {found.qualified_table}"):
+        before = found.row
+        with progress(f"encoding the rows of {before.qualified_table}"):
             written = found.encode(**options)
         row = found.row
+        if row.is_lists and not before.encoded:
+            _tune_built(found, keep=not row.has_usual_counts())
         waiting = row.waiting() if row.is_lists else 0
     done = {"name": name, "encoded": written, "waiting": waiting, "access": row.access}
     answer(as_json, done, f"encoded {written} rows")
@@ -477,6 +502,46 @@ def _note_work(work: list[WorkRow]) -> None:
             f"{one.work} of {one.name}: {one.phase or 'beginning'}{rows}, by {one.role} (process "
             f"{one.pid}) since {one.started_at:%Y-%m-%d %H:%M:%S}: {state}"
         )
+
+
+def _created_lists(connection: Any, name: str, options: dict[str, Any]) -> HashIndex:
+    """Create an index of lists, or open one like it whose creation was cut off."""
+    try:
+        created = HashIndex.create_lists(connection, name, **options)
+    except DuplicateNameError as error:
+        given = checked_options(name, {one: options.get(one) for one in OPTIONS})
+        where = (options["table"], options["column"], options["model"])
+        sets.cut_off(connection, name, *where, given, error)
+        note(f"index {name} is there and not complete; this run continues it")
+        return HashIndex.open(connection, name)
+    note(f"created index {name}; searches compare all rows until it is built")
+    return created
+
+
+def _tune_built(found: HashIndex, *, keep: bool) -> None:
+    """Store candidates and effort that reach a recall, and print it; large tables alone."""
+    from pg_hashindex.quality import tuning
+
+    try:
+        if not tuning.is_worth_tuning(found):
+            return
+        with progress(f"measuring index {found.name}"):
+            tuned, stored = tuning.tune_built(found, keep=keep)
+    except HashIndexError as error:
+        # The index is built.
+        note(
+            f"index {found.name} was not measured: {error}; measure it by: pg-hashindex tune "
+            f"{found.name}"
+        )
+        return
+    point = tuned.best if stored else tuned.own
+    note(
+        f"searches keep {tuning.describe(point)}: recall@{tuned.k} {point.recall:.3g}, at least "
+        f"{point.least_recall:.3g}, in {point.p50_ms:.3g} ms; the exact query takes "
+        f"{tuned.exact_p50_ms:.3g} ms"
+    )
+    if (short := tuning.shortfall(found, tuned)) is not None:
+        note(short)
 
 
 def _print_set(found: IndexRow, as_json: bool) -> None:

@@ -44,29 +44,13 @@ BEGIN
 END
 $$;
 
--- Runs a statement that builds indexes. Where parallel workers find no shared memory (/dev/shm of a container has 64 MB), one process builds them.
-CREATE OR REPLACE FUNCTION hashindex._build(statement text) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    workers text := current_setting('max_parallel_maintenance_workers');
-    done text;
-BEGIN
-    EXECUTE statement;
-EXCEPTION WHEN disk_full OR insufficient_resources THEN
-    done := set_config('max_parallel_maintenance_workers', '0', true);
-    EXECUTE statement;
-    done := set_config('max_parallel_maintenance_workers', workers, true);
-END
-$$;
-
 -- Makes pgvector's index of a set in this transaction.
 CREATE OR REPLACE FUNCTION hashindex._build_relation(i hashindex.index, s hashindex.index_set) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    workers text := current_setting('max_parallel_maintenance_workers');
     statement text := hashindex._build_statements(i, s);
     memory text := current_setting('maintenance_work_mem');
     done text;
@@ -75,8 +59,13 @@ BEGIN
         done := set_config('maintenance_work_mem', hashindex._build_memory(i, s) || 'kB', true);
     END IF;
     BEGIN
-        PERFORM hashindex._build(statement);
-    EXCEPTION WHEN insufficient_privilege THEN
+        EXECUTE statement;
+    EXCEPTION WHEN disk_full OR insufficient_resources THEN
+        -- Parallel workers find no shared memory where /dev/shm is small, as in a container: one process builds the index.
+        done := set_config('max_parallel_maintenance_workers', '0', true);
+        EXECUTE statement;
+        done := set_config('max_parallel_maintenance_workers', workers, true);
+    WHEN insufficient_privilege THEN
         RAISE EXCEPTION '%', SQLERRM USING ERRCODE = 'insufficient_privilege',
             HINT = format('Have the owner of the table run this, then run the same again: %s;', statement);
     END;
@@ -239,12 +228,21 @@ CREATE OR REPLACE FUNCTION hashindex._add_code_column(base regclass, used hashin
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-BEGIN
-    RAISE NOTICE 'column "%" is added to %: the table and its indexes are written again, and searches and writes wait', s.code_column, base;
-    PERFORM hashindex._build(format(
+DECLARE
+    statement text := format(
         'ALTER TABLE %s ADD COLUMN %I bit(%s) GENERATED ALWAYS AS (hashindex.%I(%I)) STORED',
         base, s.code_column, used.n_bits, hashindex._function_name(used, 'code'), s.column_name
-    ));
+    );
+    workers text := current_setting('max_parallel_maintenance_workers');
+    done text;
+BEGIN
+    RAISE NOTICE 'column "%" is added to %: the table and its indexes are written again, and searches and writes wait', s.code_column, base;
+    EXECUTE statement;
+EXCEPTION WHEN disk_full OR insufficient_resources THEN
+    -- As where pgvector's index is made.
+    done := set_config('max_parallel_maintenance_workers', '0', true);
+    EXECUTE statement;
+    done := set_config('max_parallel_maintenance_workers', workers, true);
 END
 $$;
 
@@ -322,6 +320,9 @@ BEGIN
     s.stores := false;
     s.encoded := false;
     s.unverified := false;
+    -- Measured on 300,000 text embeddings with 40 candidates: 80 lists find .955 of the ten nearest.
+    s.effort := CASE s.access WHEN 'lists' THEN coalesce(s.effort, 80) END;
+    s.candidates := coalesce(s.candidates, hashindex._usual_candidates(i, m)) FROM hashindex.model m WHERE m.id = s.model_id;
     INSERT INTO hashindex.index_set OVERRIDING SYSTEM VALUE SELECT (s).*;
     -- A build locks the table, so a table that others keep in use is refused before anything is made.
     PERFORM hashindex._lock_against_writers(i);
@@ -388,11 +389,7 @@ BEGIN
         WHERE o.index_name = i.name AND o.kind = 'function' AND o.name ~ format('^(search_~|within_~)%s[(]', coming.id);
     END IF;
     UPDATE hashindex.index_set x SET state = 'former' WHERE x.id = former.id RETURNING x.* INTO former;
-    IF coming.candidates IS NULL THEN
-        -- The measure failed, or there are no rows.
-        coming := (hashindex._measure_set(i, coming, sample => 0)).s;
-    END IF;
-    UPDATE hashindex.index_set x SET (state, candidates, effort) = ('used', coming.candidates, coming.effort) WHERE x.id = coming.id;
+    UPDATE hashindex.index_set x SET state = 'used' WHERE x.id = coming.id;
     UPDATE hashindex.index x SET column_name = coming.column_name WHERE x.name = i.name RETURNING x.* INTO i;
     PERFORM hashindex._create_search(i);
     IF former.access IN ('lists', 'scan') THEN
@@ -445,7 +442,6 @@ BEGIN
         SELECT x.* INTO STRICT s FROM hashindex.index_set x WHERE x.index_name = i.name ORDER BY x.id LIMIT 1;
         s.model_id := NULL;
         s.access := NULL;
-        s.candidates := 40;
         s.relation := NULL;
         s.code_column := NULL;
         s.stores := false;

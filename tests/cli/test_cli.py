@@ -106,10 +106,20 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
     )
     fields = json.loads(created.stdout)
     assert (fields["rows"], fields["codes"], fields["metric"]) == (1200, 1200, "l2")
-    with connect(empty_url) as connection:
-        connection.execute(
-            "SELECT hashindex.create_index('later', 'docs', 'v', model => 'm', access => 'scan')"
-        )
+    on(
+        "index",
+        "create",
+        "later",
+        "--table",
+        "docs",
+        "--column",
+        "v",
+        "--model",
+        "m",
+        "--access",
+        "scan",
+        "--no-encode",
+    )
     assert "1200 rows have no code" in on("index", "show", "later").stderr
     assert "encoded 1200 rows" in on("index", "encode", "later").stderr
     assert "docs_idx" in on("index", "show").stdout
@@ -439,7 +449,7 @@ def test_results_and_notes_do_not_mix(on, docs, tmp_path):
     assert "training lsh" in train.stderr
     create = on("index", "create", "i", "--access", "scan", *source, "--model", "m", "--json")
     assert json.loads(create.stdout)["codes"] == 1200
-    assert "creating index i" in create.stderr
+    assert "created index i" in create.stderr
     evaluate = on("evaluate", "i", "--queries", "2", "--candidates", "10", "--json")
     assert len(json.loads(evaluate.stdout)["points"]) == 1
     assert "evaluating" in evaluate.stderr

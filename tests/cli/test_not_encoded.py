@@ -2,15 +2,23 @@
 
 import json
 
-from pg_hashindex.index.handle import HashIndex
-
 SAID = "not yet encoded: exact"
 
 
 def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
-    HashIndex.create_lists(
-        connection, "items_idx", table=items, column="embedding", model="lsh", access="scan"
+    made = (
+        "index",
+        "create",
+        "items_idx",
+        "--access",
+        "scan",
+        "--table",
+        items,
+        "--column",
+        "embedding",
     )
+    result = on(*made, "--model", "lsh", "--no-encode")
+    assert SAID in result.output
     assert SAID in on("index", "show").output
     assert SAID in on("index", "show", "items_idx").output
     assert json.loads(on("index", "show", "--json").output)[0]["encoded"] is False

@@ -15,6 +15,7 @@ from psycopg import sql
 from pg_hashindex import evaluate, schema, store
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import HashIndexError
+from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality.measuring import Measured, Measuring
@@ -438,8 +439,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
             effort, 10, 9, found,
         )  # fmt: skip
 
-    made = partial(HashIndex.create_lists, access="lists", effort=80)
-    monkeypatch.setattr(HashIndex, "create_lists", made)
+    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     monkeypatch.setattr(Measuring, "measure", measure)
     result = start("--access", "lists", "--yes", code=0 if said is None else 1)
     index = HashIndex.open(bare, NAME)
@@ -465,6 +465,7 @@ def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
         )  # fmt: skip
 
     monkeypatch.setattr(Measuring, "measure", measure)
+    monkeypatch.setattr(IndexRow, "has_usual_counts", lambda row: True)
     start("--access", "lists")
     index = HashIndex.open(bare, NAME)
     assert (index.effort, index.candidates) == (1, usual)
