@@ -56,7 +56,9 @@ def test_searches_go_by_the_index(make_store, connection, monkeypatch):
         assert connection.execute("SHOW hnsw.ef_search").fetchone() == ("40",)
     kept = [place for place in range(120) if by_code[place] <= np.sort(by_code)[7]]
     assert {IDS.index(name) for name in found} <= set(kept)
-    assert found[0] == IDS[min(kept, key=lambda place: cosine[place])]
+    # Of those at the eighth distance any may be candidates.
+    sure = [place for place in kept if by_code[place] < np.sort(by_code)[7]]
+    assert cosine[IDS.index(found[0])] <= min(cosine[sure])
     assert scans(connection) == before + 1
     # Written documents are found, deleted ones are not.
     made.add_texts(["question"], ids=["new"])
