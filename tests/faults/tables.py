@@ -92,8 +92,12 @@ def indexes(connection):
 
 
 def _is_in_order(row):
+    """Return whether a build has codes: a crash empties the staged ones, and then it begins anew."""
     refresh = f"SELECT to_regproc('hashindex.refresh_{row.set_id}') IS NOT NULL"
-    return row.connection.execute(refresh.encode()).fetchone() == (True,)
+    if row.connection.execute(refresh.encode()).fetchone() != (True,):
+        return False
+    staged = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(row.part("staged"))
+    return row.connection.execute(staged).fetchone() == (True,)
 
 
 def check_codes(index):
@@ -140,7 +144,8 @@ def logged_keys(index):
         return set()
     log = sql.SQL("SELECT * FROM {}").format(index.part("log"))
     rows = index.connection.execute(log).fetchall()
-    return {None if None in row else index.key.read(row) for row in rows}
+    # The last column marks a log that has passed its limit.
+    return {None if None in key else index.key.read(tuple(key)) for *key, _ in rows}
 
 
 def check_lists(index):
