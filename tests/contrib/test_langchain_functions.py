@@ -56,7 +56,7 @@ def test_searches_go_by_the_index(make_store, connection, monkeypatch):
         assert connection.execute("SHOW hnsw.ef_search").fetchone() == ("40",)
     kept = [place for place in range(120) if by_code[place] <= np.sort(by_code)[7]]
     assert {IDS.index(name) for name in found} <= set(kept)
-    # Of those at the eighth distance any may be candidates.
+    # Any at the eighth distance may be candidates.
     sure = [place for place in kept if by_code[place] < np.sort(by_code)[7]]
     assert cosine[IDS.index(found[0])] <= min(cosine[sure])
     assert scans(connection) == before + 1

@@ -92,7 +92,7 @@ def indexes(connection):
 
 
 def _is_in_order(row):
-    """Return whether a build has codes: a crash empties the staged ones, and then it begins anew."""
+    """Return whether a build has codes; a crash empties the staged ones, and it begins again."""
     refresh = f"SELECT to_regproc('hashindex.refresh_{row.set_id}') IS NOT NULL"
     if row.connection.execute(refresh.encode()).fetchone() != (True,):
         return False
