@@ -105,10 +105,9 @@ def measure(
         connection.execute("VACUUM ANALYZE items")
         model = train(X, "m", "itq", n_bits=256, cuts=1, metric="cosine", random_state=0)
         store.save(connection, model)
-        index = HashIndex.create_lists(
+        index = HashIndex.create(
             connection, "i", table="items", column="embedding", model="m", access="scan"
         )
-        index.encode()
 
         def both(column: str, weight: float) -> Ask:
             def ask(vector: Vector, words: str) -> list[int]:

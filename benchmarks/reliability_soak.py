@@ -60,9 +60,10 @@ def _prepare(server: EmbeddedServer, rows: int) -> str:
         load(connection, queries, "queries")
         store.save(connection, ITQ(n_bits=128, random_state=0).fit(vectors[:5000]).to_model("itq"))
         store.save(connection, LSH(n_bits=192, random_state=0).fit(vectors[:5000]).to_model("lsh"))
-        HashIndex.create_lists(
-            connection, "items", table="items", column="embedding", model="itq", metric="cosine"
-        ).encode()
+        HashIndex.create(
+            connection, "items", table="items", column="embedding", model="itq", metric="cosine",
+            access="scan",
+        )  # fmt: skip
         connection.execute("VACUUM ANALYZE")
     return url
 

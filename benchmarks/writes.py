@@ -47,7 +47,7 @@ def set_up(connection: Connection, access: str, rows: int) -> None:
         load(connection, X, f"items{number}")
         if kind == "no index":
             continue
-        index = HashIndex.create_lists(
+        index = HashIndex.create(
             connection,
             f"i{number}",
             table=f"items{number}",
@@ -55,7 +55,6 @@ def set_up(connection: Connection, access: str, rows: int) -> None:
             model="m",
             access="scan",
         )
-        index.encode()
         if access != "scan":
             index.swap(access=access, force=True)  # type: ignore[arg-type]
             index.prune()

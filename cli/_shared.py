@@ -220,12 +220,6 @@ facts_options = together(
     ),
 )
 
-encode_option = click.option(
-    "--encode/--no-encode",
-    default=True,
-    show_default=True,
-    help="Build lists now; without, index encode does it.",
-)
 full_option = click.option(
     "--full",
     is_flag=True,

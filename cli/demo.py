@@ -63,12 +63,9 @@ def _index(connection: Connection) -> HashIndex:
         f"{model.training['seconds']:.1f} s, bits with ones in "
         f"{model.training['share_of_ones']['mean']:.0%} of the rows"
     )
-    index = HashIndex.create_lists(
-        connection, f"packages_{_METHOD}", table=TABLE, column="embedding", model=_METHOD
-    )
-    with progress(f"encoding the rows as {index.name}"):
-        index.encode()
-    return index
+    name = f"{TABLE}_{_METHOD}"
+    with progress(f"creating index {name}"):
+        return HashIndex.create(connection, name, table=TABLE, column="embedding", model=_METHOD)
 
 
 def _print_neighbours(index: HashIndex, packages: Packages) -> None:
@@ -90,11 +87,9 @@ def _print_recall(index: HashIndex) -> None:
 
 def _print_sizes(index: HashIndex) -> None:
     row = index.row
-    summary = row.summary()
     echo(
-        f"\nOne code takes {row.n_bits // 8} bytes, one vector "
-        f"{4 * row.dimension}: {summary.code_bytes / 1e6:.2f} MB of codes with their keys "
-        f"for {summary.vector_bytes / 1e6:.2f} MB of vectors."
+        f"\nOne code takes {row.n_bits // 8} bytes, one vector {4 * row.dimension}; HNSW over the "
+        f"codes {row.relation_bytes() / 1e6:.1f} MB."
         "\n5,000 rows are too few for codes to be faster than an exact search."
     )
 

@@ -1,6 +1,5 @@
 """``pg-hashindex index``: make, show, change, check, repair and drop indexes."""
 
-import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +8,10 @@ import click
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.work import WorkRow, list_work
-from pg_hashindex.errors import DuplicateNameError, HashIndexError
-from pg_hashindex.index import sets
+from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.catalog import IndexRow, read_rows, read_sets
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.options import OPTIONS, checked_options, options_changed_by
+from pg_hashindex.index.options import OPTIONS, options_changed_by
 from pg_hashindex.quality.tenant_recall import tenants
 
 from ._index_options import index_options
@@ -26,7 +24,6 @@ from ._shared import (
     confirm,
     connected,
     echo,
-    encode_option,
     force_option,
     full_option,
     is_verbose,
@@ -79,44 +76,24 @@ def index() -> None:
     help="Model of the codes; none: the vectors themselves.  [default: learn one]",
 )
 @index_options()
-@encode_option
 @build_options
 @patience_option
 @of_name
-def create(
-    database_url: str,
-    name: str,
-    encode: bool,
-    memory: int,
-    jobs: int | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def create(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Create index NAME: a name that is searched, and a set of vectors or codes behind it.
 
     NAME is 1 to 40 letters a to z, digits, _ and -. Writers do not wait. Candidates and effort that
-    find .95 of the nearest rows are measured, unless you give some.
+    find .95 of the nearest rows are measured, unless you give some. Run it again after an
+    interruption.
     """
-    by_lists = options["access"] in ("lists", "scan")
-    if by_lists and options["model"] is None:
-        raise click.UsageError(
-            "give --model, one of pg-hashindex model show; to train one: pg-hashindex model train "
-            f"NAME --table {shlex.quote(options['table'])} --column "
-            f"{shlex.quote(options['column'])}"
-        )
     with connected(database_url) as connection:
-        if not by_lists:
-            with progress(f"creating index {name}"):
-                made = HashIndex.create(connection, name, memory=memory, jobs=jobs, **options)
-            _print_index(made.row, as_json)
-            return
-        created = _created_lists(connection, name, options)
-        if encode and created.row.state != "used":
-            with progress(f"encoding the rows of {created.qualified_table}"):
-                created.encode(memory=memory, jobs=jobs)
-            counts = options["candidates"], options["effort"]
-            _tune_built(created, keep=counts != (None, None))
-        _print_index(created.row, as_json)
+        with progress(f"creating index {name}"):
+            made = HashIndex.create(connection, name, **options)
+        row = made.row
+        if row.is_lists:
+            given = (options["candidates"], options["effort"]) != (None, None)
+            _tune_built(made, keep=given or not row.has_usual_counts())
+        _print_index(made.row, as_json)
 
 
 @index.command("encode")
@@ -502,20 +479,6 @@ def _note_work(work: list[WorkRow]) -> None:
             f"{one.work} of {one.name}: {one.phase or 'beginning'}{rows}, by {one.role} (process "
             f"{one.pid}) since {one.started_at:%Y-%m-%d %H:%M:%S}: {state}"
         )
-
-
-def _created_lists(connection: Any, name: str, options: dict[str, Any]) -> HashIndex:
-    """Create an index of lists, or open one like it whose creation was cut off."""
-    try:
-        created = HashIndex.create_lists(connection, name, **options)
-    except DuplicateNameError as error:
-        given = checked_options(name, {one: options.get(one) for one in OPTIONS})
-        where = (options["table"], options["column"], options["model"])
-        sets.cut_off(connection, name, *where, given, error)
-        note(f"index {name} is there and not complete; this run continues it")
-        return HashIndex.open(connection, name)
-    note(f"created index {name}; searches compare all rows until it is built")
-    return created
 
 
 def _tune_built(found: HashIndex, *, keep: bool) -> None:

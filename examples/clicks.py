@@ -21,10 +21,9 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     hasher = hashers.CGHash(n_bits=32, random_state=0).fit(sample.X, triplets=sample.triplets)
     model = store.save(connection, hasher.to_model("clicks", metric="cosine"))
     made = f"{model.name}:{model.version}"
-    index = HashIndex.create_lists(
+    index = HashIndex.create(
         connection, "clicks_idx", table="packages", column="embedding", model=made
     )
-    index.encode()
 
     # Candidates come in the order that was learned; by exact distance they are put in order.
     names = dict(connection.execute("SELECT id, name FROM packages").fetchall())

@@ -44,15 +44,10 @@ if __name__ == "__main__":
     from fastapi.testclient import TestClient
 
     with connect(URL) as connection:
-        (model,) = connection.execute(
-            "SELECT hashindex.train('service', 'packages', 'embedding')"
-        ).fetchone() or ("",)
-        index = HashIndex.create_lists(
-            connection, "service_idx", table="packages", column="embedding", model=model
-        )
-        index.encode()
+        # A model is learned, which has the name of the index.
+        index = HashIndex.create(connection, "service_idx", table="packages", column="embedding")
         with TestClient(app) as client:
             print(client.get("/packages/nginx/similar?k=3").json())
             print(client.get("/packages/nothing/similar").status_code)
         index.drop()
-        store.drop(connection, model)
+        store.drop(connection, index.name)

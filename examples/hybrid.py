@@ -7,13 +7,8 @@ from pg_hashindex import HashIndex, connect, store
 WORDS = "web server"
 
 with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
-    (model,) = connection.execute(
-        "SELECT hashindex.train('hybrid', 'packages', 'embedding')"
-    ).fetchone() or ("",)
-    index = HashIndex.create_lists(
-        connection, "hybrid_idx", table="packages", column="embedding", model=model
-    )
-    index.encode()
+    # A model is learned, which has the name of the index.
+    index = HashIndex.create(connection, "hybrid_idx", table="packages", column="embedding")
     connection.execute(
         "CREATE INDEX packages_words ON packages USING gin (to_tsvector('english', description))"
     )
@@ -31,4 +26,4 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
 
     connection.execute("DROP INDEX packages_words")
     index.drop()
-    store.drop(connection, model)
+    store.drop(connection, index.name)

@@ -16,14 +16,10 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         "INSERT INTO digits VALUES (%s, %s, %s)",
         [(n, int(digits.target[n]), Vector(x)) for n, x in enumerate(digits.data)],
     )
-    (model,) = connection.execute(
-        "SELECT hashindex.train('digits', 'digits', 'pixels')"
-    ).fetchone() or ("",)
-    index = HashIndex.create_lists(
-        connection, "digits_idx", table="digits", column="pixels", model=model,
-        access="lists",
-    )  # fmt: skip
-    index.encode()
+    # A model is learned, which has the name of the index.
+    index = HashIndex.create(
+        connection, "digits_idx", table="digits", column="pixels", access="lists"
+    )
 
     operations.near_duplicates(index, "digit_pairs", max_distance=0.02)
     pairs, same = connection.execute(
@@ -34,4 +30,4 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
 
     index.drop()
     connection.execute("DROP TABLE digits, digit_pairs")
-    store.drop(connection, model)
+    store.drop(connection, index.name)

@@ -11,11 +11,10 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     model = store.save(connection, hasher.to_model("semantic", metric="cosine"))
     made = f"{model.name}:{model.version}"
 
-    # The index encodes every row now, and each row that is written from now on.
-    index = HashIndex.create_lists(
+    # pgvector's index over the codes of all rows; PostgreSQL keeps it as rows are written.
+    index = HashIndex.create(
         connection, "semantic_idx", table="packages", column="embedding", model=made
     )
-    index.encode()
 
     found = connection.execute(
         "SELECT p.name, s.distance FROM hashindex.search_semantic_idx("

@@ -10,14 +10,11 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         "CREATE TABLE documents AS SELECT section AS customer, id, name, embedding FROM packages; "
         "ALTER TABLE documents ADD PRIMARY KEY (customer, id)"
     )
-    (model,) = connection.execute(
-        "SELECT hashindex.train('documents', 'documents', 'embedding')"
-    ).fetchone() or ("",)
-    index = HashIndex.create_lists(
-        connection, "documents_idx", table="documents", column="embedding", model=model,
-        tenant="customer",
+    # A model is learned, which has the name of the index.
+    index = HashIndex.create(
+        connection, "documents_idx", table="documents", column="embedding", tenant="customer",
+        access="lists",
     )  # fmt: skip
-    index.encode()
 
     for customer, id_ in connection.execute(
         "SELECT customer, min(id) FROM documents GROUP BY customer ORDER BY count(*) DESC LIMIT 3"
@@ -49,4 +46,4 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
 
     index.drop()
     connection.execute("DROP TABLE documents; DROP ROLE example_app")
-    store.drop(connection, model)
+    store.drop(connection, index.name)

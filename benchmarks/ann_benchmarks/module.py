@@ -105,11 +105,10 @@ class Hashindex(Postgres):
             hasher.normalize = "l2"
         model = hasher.fit(rows).to_model("items", metric=self.metric, cuts=3)
         store.save(self._connection, model)
-        index = HashIndex.create_lists(
+        HashIndex.create(
             self._connection, "items_idx", table="items", column="embedding", model="items",
             access="lists",
         )  # fmt: skip
-        index.encode()
 
     def set_query_arguments(self, setting):
         self._candidates, self._probes = setting

@@ -102,11 +102,10 @@ class HashindexClient(VectorDB):
         if metric == "cosine":
             hasher.normalize = "l2"
         store.save(self.connection, hasher.fit(rows).to_model("vdb", metric=metric, cuts=3))
-        index = HashIndex.create_lists(
+        HashIndex.create(
             self.connection, "vdb_idx", table=self.table, column="embedding", model="vdb",
             access="lists",
         )  # fmt: skip
-        index.encode()
         self.connection.execute(f"VACUUM ANALYZE {self.table}")
 
     def search_embedding(self, query, k=100, **_):

@@ -183,44 +183,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         sets.rename(self.connection, self.name, self.metadata.qualified_table, name)
         return self.open(self.connection, name)
 
-    @classmethod
-    def create_lists(
-        cls,
-        connection: Connection,
-        name: str,
-        *,
-        table: str,
-        column: str,
-        model: str,
-        patience: float | None = None,
-        **options: Unpack[IndexOptions],
-    ) -> Self:
-        """Create an index with a set of lists that is yet to be built, by `encode`.
-
-        Searches compare all rows until then. The set of an empty table is complete at once.
-
-        Parameters
-        ----------
-        name, table, column, model, patience
-            As `create`.
-        **options
-            The fields of `IndexOptions`.
-
-        Raises
-        ------
-        InUseError
-            If transactions kept the table in use for so long. Nothing is changed then.
-        DuplicateNameError, InvalidInputError, UnknownModelError, MissingRightsError
-            Nothing is changed then.
-        """
-        for what, value in (("name", name), ("table", table), ("column", column), ("model", model)):
-            if not isinstance(value, str):
-                raise InvalidInputError(f"{what} must be text, got a {type(value).__name__}")
-        given = {"access": "lists" if options.get("tenant") else "scan"}
-        given |= checked_options(name, options)
-        sets.begin(connection, name, table, column, model, given, patience=patience)
-        return cls.open(connection, name)
-
     @property
     def row(self) -> IndexRow:
         """The index's row in the catalog.

@@ -245,21 +245,19 @@ def make_index(
     memory: int,
     jobs: int | None,
 ) -> HashIndex:
-    """Make the index, of the codes of a model or of vectors; `HashIndex.encode` fills lists."""
+    """Make the index, of the codes of a model or of vectors."""
     named: dict[str, Any] = {
         "table": found.table.name,
         "column": found.table.column,
         "model": "none" if model is None else f"{model.name}:{model.version}",
         **options,
     }
-    if chosen.kind == "lists":
-        return HashIndex.create_lists(connection, name, **named)
     if chosen.there is not None:
         # An equal, valid index is taken as it is.
         there = next(one for one in found.indexes if one.name == chosen.there.name)
         named |= {"access": there.method}
-        return HashIndex.create(connection, name, memory=memory, **named)
-    named = {**advice.OPTIONS_OF[chosen.kind], **named}
+    else:
+        named = {**advice.OPTIONS_OF[chosen.kind], **named}
     return HashIndex.create(connection, name, memory=memory, jobs=jobs, **named)
 
 

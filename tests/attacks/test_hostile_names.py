@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from fixtures.canary import PAYLOADS, assert_unharmed
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import begin_lists, create_index, indexed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pgvector import Vector
@@ -98,7 +98,7 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
     for version in (1, 2):
         fitted = LSH(n_bits=10, random_state=version).fit(vectors)
         store.save(connection, fitted.to_model(model_name))
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection,
         index_name,
         table=ids["table"].as_string(connection),
@@ -170,8 +170,8 @@ def test_payloads_as_names(canary, items, vectors, model):
             "access": "lists",
         }
         with pytest.raises(InvalidInputError, match="is not 1 to 40 letters"):
-            HashIndex.create_lists(connection, payload[:40], **asked)
-        index = HashIndex.create_lists(connection, "i", **asked)
+            begin_lists(connection, payload[:40], **asked)
+        index = begin_lists(connection, "i", **asked)
         index.encode()
         index = HashIndex.open(connection, "i")
         assert index.access == "lists"

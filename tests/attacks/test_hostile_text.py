@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from fixtures.canary import PAYLOADS, assert_unharmed
 from fixtures.commands import children
 from fixtures.functions import TEXTS, functions
-from fixtures.indexes import indexed
+from fixtures.indexes import begin_lists, indexed
 from pg_hashindex.cli import main
 
 from pg_hashindex import store
@@ -126,7 +126,7 @@ def attempts(connection, payload):
     sound = {"table": "items", "column": "embedding", "model": "lsh"}
     column = sa.Table("items", sa.MetaData(), sa.Column(payload, sa.Text)).columns[payload]
     found = {
-        f"create {what}": lambda what=what: HashIndex.create_lists(  # type: ignore[misc]
+        f"create {what}": lambda what=what: begin_lists(  # type: ignore[misc]
             connection, "new", **(sound | {what: payload})
         )
         for what in (
@@ -141,7 +141,7 @@ def attempts(connection, payload):
     return (
         found
         | {
-            "create name": lambda: HashIndex.create_lists(connection, payload[:40], **sound),  # type: ignore[arg-type]
+            "create name": lambda: begin_lists(connection, payload[:40], **sound),  # type: ignore[arg-type]
             "open": lambda: HashIndex.open(connection, payload),
             "search filter": lambda: index.search(
                 [1.0] * 8, filter=f"category = {psycopg.sql.quote(payload)}"

@@ -1,7 +1,7 @@
 """Readers of an index learn nothing that the table does not show them."""
 
 import pytest
-from fixtures.indexes import with_access
+from fixtures.indexes import begin_lists, with_access
 from fixtures.roles import denied
 
 from pg_hashindex import operations, store
@@ -23,7 +23,7 @@ def anchored(keeper, vectors):
 
 def create(keeper, name="items_idx", **more):
     options = {"table": "items", "column": "embedding", "model": "lsh"} | more
-    HashIndex.create_lists(keeper, name, **options).encode()  # type: ignore[arg-type]
+    begin_lists(keeper, name, **options).encode()  # type: ignore[arg-type]
     return HashIndex.open(keeper, name)
 
 

@@ -7,12 +7,11 @@ import psycopg
 import pytest
 from fixtures.attackers import telling
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import begin_lists, create_index, indexed
 from fixtures.roles import denied
 from pgvector import Vector
 
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
-from pg_hashindex.index.handle import HashIndex
 
 ROW = "(1001, 'w', '[1,2,3,4,5,6,7,8]')"
 WRITES = (
@@ -236,12 +235,12 @@ def test_casts_and_operators_of_a_users_enum(keeper, connection, writer):
     )
     where = {"table": "other", "column": "embedding", "model": "lsh"}
     with pytest.raises(InvalidInputError, match='"id" .* mallory.colour, which is not built in'):
-        HashIndex.create_lists(keeper, "other", **where)  # type: ignore[arg-type]
+        begin_lists(keeper, "other", **where)  # type: ignore[arg-type]
     with pytest.raises(
         InvalidInputError, match='"colour" .* mallory.colour, which is not built in'
     ):
-        HashIndex.create_lists(keeper, "other", **where, key_columns="shade", tenant="colour")  # type: ignore[arg-type]
-    index = HashIndex.create_lists(keeper, "other", **where, key_columns="shade")  # type: ignore[arg-type]
+        begin_lists(keeper, "other", **where, key_columns="shade", tenant="colour")  # type: ignore[arg-type]
+    index = begin_lists(keeper, "other", **where, key_columns="shade")  # type: ignore[arg-type]
     writer.execute("SET search_path TO mallory, public")
     with telling(writer) as ran:
         writer.execute("INSERT INTO other VALUES ('red', 'red', NULL, '[1,2,3,4,5,6,7,8]')")

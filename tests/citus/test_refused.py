@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 from fixtures.citus import MODEL, QUERY, TABLE, exact, one, printed
+from fixtures.indexes import begin_lists
 
 from pg_hashindex import encode_column, operations
 from pg_hashindex.errors import HashIndexError
@@ -41,7 +42,7 @@ def test_an_index_is_refused_before_anything_is_made(kept, url):
     assert f"{TABLE} is a table that Citus keeps on its nodes" in line
     assert command in line.replace("public.", "")
     with pytest.raises(HashIndexError, match="Citus keeps"):
-        HashIndex.create_lists(kept, MODEL, table=TABLE, column="embedding", model=MODEL)
+        begin_lists(kept, MODEL, table=TABLE, column="embedding", model=MODEL)
     created = "SELECT hashindex.create_index(%s, %s, 'embedding', %s, access => 'scan')"
     with pytest.raises(psycopg.errors.WrongObjectType, match="Citus keeps"):
         kept.execute(created, [MODEL, TABLE, MODEL])
@@ -53,7 +54,7 @@ def test_an_index_is_refused_before_anything_is_made(kept, url):
 @pytest.fixture
 def indexed(local):
     """An index of a local table, beside Citus."""
-    HashIndex.create_lists(local, MODEL, table=TABLE, column="embedding", model=MODEL).encode()
+    begin_lists(local, MODEL, table=TABLE, column="embedding", model=MODEL).encode()
     return local
 
 

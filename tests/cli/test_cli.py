@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from fixtures.commands import children
+from fixtures.indexes import begin_lists
 from fixtures.servers import make_folder
 from pg_hashindex.cli import main
 from pg_hashindex.cli.demo import _print_next
@@ -106,20 +107,8 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
     )
     fields = json.loads(created.stdout)
     assert (fields["rows"], fields["codes"], fields["metric"]) == (1200, 1200, "l2")
-    on(
-        "index",
-        "create",
-        "later",
-        "--table",
-        "docs",
-        "--column",
-        "v",
-        "--model",
-        "m",
-        "--access",
-        "scan",
-        "--no-encode",
-    )
+    with connect(empty_url) as connection:
+        begin_lists(connection, "later", table="docs", column="v", model="m")
     assert "1200 rows have no code" in on("index", "show", "later").stderr
     assert "encoded 1200 rows" in on("index", "encode", "later").stderr
     assert "docs_idx" in on("index", "show").stdout

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fixtures.html_pages import Page, words
+from fixtures.indexes import begin_lists
 from fixtures.recall import brute_force_recall
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations.page import look, save_page
 from pg_hashindex.quality import queries
@@ -27,7 +27,7 @@ OF_INDEX = [*SECTIONS[:4], "Index i", SECTIONS[4]]
 
 def create(connection, **options):
     made = {"table": "items", "column": "embedding", "model": "lsh"} | options
-    return HashIndex.create_lists(connection, "i", **made)
+    return begin_lists(connection, "i", **made)
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import Result
+from fixtures.indexes import begin_lists
 from pg_hashindex.cli.evaluate import evaluate as command
-
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -20,7 +19,7 @@ Run = Callable[..., Result]
 @pytest.fixture
 def index(connection, items, model):
     """An index whose searches keep all of the 300 rows."""
-    made = HashIndex.create_lists(connection, "i", table=items, column="embedding", model="lsh")
+    made = begin_lists(connection, "i", table=items, column="embedding", model="lsh")
     made.encode()
     return made.configure(candidates=301)
 

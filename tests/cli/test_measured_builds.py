@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from fixtures.indexes import begin_lists
 
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import tuning
@@ -48,7 +49,7 @@ def test_what_reaches_the_recall_is_stored(on, connection, large):
 
 
 def test_the_build_ends_in_another_command(on, connection, large):
-    on(*CREATE, "--no-encode")
+    begin_lists(connection, "i", table="items", column="embedding", model="lsh")
     said = SAID.search(on("index", "encode", "i").stderr)
     assert int(said[1]) == counts(connection)[0]
 
@@ -59,7 +60,7 @@ def test_counts_given_by_hand_stay(on, connection, large, how):
     if how == "at once":
         said = on(*CREATE, "--access", "lists", *given).stderr
     else:
-        on(*CREATE, "--access", "lists", "--no-encode")
+        begin_lists(connection, "i", table="items", column="embedding", model="lsh", access="lists")
         on("index", "configure", "i", *given)
         said = on("index", "encode", "i").stderr
     assert SAID.search(said).groups()[:2] == ("21", "2")

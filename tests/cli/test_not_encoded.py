@@ -2,23 +2,13 @@
 
 import json
 
+from fixtures.indexes import create_index
+
 SAID = "not yet encoded: exact"
 
 
 def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
-    made = (
-        "index",
-        "create",
-        "items_idx",
-        "--access",
-        "scan",
-        "--table",
-        items,
-        "--column",
-        "embedding",
-    )
-    result = on(*made, "--model", "lsh", "--no-encode")
-    assert SAID in result.output
+    create_index(connection)
     assert SAID in on("index", "show").output
     assert SAID in on("index", "show", "items_idx").output
     assert json.loads(on("index", "show", "--json").output)[0]["encoded"] is False

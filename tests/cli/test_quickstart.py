@@ -402,7 +402,6 @@ def test_cut_off(start, bare, monkeypatch, step, when):
 
 
 def test_landmarks_of_large_tables(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     start("--access", "lists", "--yes")
     index = HashIndex.open(bare, NAME)
     assert (index.access, index.state) == ("lists", "used")
@@ -439,7 +438,6 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
             effort, 10, 9, found,
         )  # fmt: skip
 
-    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     monkeypatch.setattr(Measuring, "measure", measure)
     result = start("--access", "lists", "--yes", code=0 if said is None else 1)
     index = HashIndex.open(bare, NAME)
@@ -453,7 +451,6 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
 
 
 def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     start("--access", "lists", "--yes")
     usual = HashIndex.open(bare, NAME).configure(effort=80).candidates
 
@@ -664,7 +661,6 @@ def test_usage(start):
 
 
 def test_memory_reaches_the_build(start, bare, monkeypatch):
-    monkeypatch.setattr(HashIndex, "create_lists", partial(HashIndex.create_lists, access="lists"))
     little = start("--access", "lists", "--yes", "--memory", "64MB", code=3).stderr
     assert "in 64MB of memory; the least is --memory 257MB" in little
     # The rest is done by the same command with more.

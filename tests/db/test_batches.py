@@ -8,7 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import begin_lists, create_index, indexed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -152,7 +152,7 @@ def test_keys_go_there_and_back(connection, key_type):
     store.save(connection, by_hand(3, 13))
     connection.execute("CREATE DOMAIN of_text AS text CHECK (value <> 'never')")
     connection.execute(f"CREATE TABLE keyed (k {key_type} PRIMARY KEY, v vector(3))")
-    index = HashIndex.create_lists(connection, "keyed", table="keyed", column="v", model="by hand")
+    index = begin_lists(connection, "keyed", table="keyed", column="v", model="by hand")
     # No trigger may encode the rows.
     connection.execute("SET session_replication_role = replica")
 
@@ -182,7 +182,7 @@ def test_short_and_long_vectors(connection, dimension, n_bits):
             "INSERT INTO sized VALUES (%s, %s)",
             [(uuid.UUID(int=i * 7919), Vector(row)) for i, row in enumerate(rows)],
         )
-    index = HashIndex.create_lists(connection, "sized", table="sized", column="v", model="by hand")
+    index = begin_lists(connection, "sized", table="sized", column="v", model="by hand")
     assert index.encode(batch_rows=23) == 60
     assert_fresh(index)
 
@@ -198,7 +198,7 @@ def loose(connection, model):
     """2,000 rows without codes, more than a socket holds, number 1,500 of another dimension."""
     store.save(connection, by_hand(500, 12))
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, v vector)")
-    index = HashIndex.create_lists(connection, "loose", table="loose", column="v", model="by hand")
+    index = begin_lists(connection, "loose", table="loose", column="v", model="by hand")
     connection.execute("SET session_replication_role = replica")
     connection.execute(
         "INSERT INTO loose SELECT n, array_fill(1, ARRAY[CASE n WHEN 1500 THEN 7 ELSE 500 END]) "

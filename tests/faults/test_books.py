@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from fixtures.checks import assert_fresh, former
 from fixtures.faults import eventually
-from fixtures.indexes import with_access
+from fixtures.indexes import begin_lists, with_access
 from fixtures.landmarks import assert_listed, tables_of
 from pg_hashindex.cli import main
 from psycopg import sql
@@ -36,7 +36,7 @@ DOUBLED = "UPDATE items SET embedding = embedding + embedding"
 def swapped(connection, items, model, vectors):
     """An index of 300 rows with its former codes beside, which are behind by all keys."""
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", access="scan"
     )
     index.encode()
@@ -271,7 +271,7 @@ LISTS = (*CREATE, "--model", "lsh", "--access", "lists")
 
 @pytest.mark.usefixtures("items", "model")
 def test_a_creation_that_was_cut_off_goes_on_when_it_is_run_again(connection, url):
-    HashIndex.create_lists(
+    begin_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", access="lists"
     )
     other = run(url, *CREATE, "--model", "lsh", "--access", "scan")

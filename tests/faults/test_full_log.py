@@ -5,12 +5,12 @@ import threading
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh, former, other_sets
+from fixtures.indexes import begin_lists
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -27,7 +27,7 @@ def swapped(connection, items, model, vectors):
         f"LANGUAGE sql STABLE RETURN {LIMIT}".encode()
     )
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", access="scan"
     )
     index.encode()

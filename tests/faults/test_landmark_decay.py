@@ -4,6 +4,7 @@ import importlib.resources
 
 import numpy as np
 import pytest
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -50,7 +51,7 @@ def indexed(connection, samples, model):
 
 
 def make(connection, name):
-    HashIndex.create_lists(
+    begin_lists(
         connection, name, table="items", column="embedding", model="itq", access="lists"
     ).encode()
     index = HashIndex.open(connection, name)

@@ -8,6 +8,7 @@ import threading
 import psycopg
 import pytest
 from fixtures.faults import eventually
+from fixtures.indexes import begin_lists
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
@@ -56,7 +57,7 @@ _REFILL = (
 
 
 def make(connection, access):
-    created = HashIndex.create_lists(
+    created = begin_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh",
         access=access,  # type: ignore[arg-type]
     )  # fmt: skip

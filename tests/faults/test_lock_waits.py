@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from fixtures.faults import eventually
+from fixtures.indexes import begin_lists
 from pg_hashindex.cli import main
 
 from pg_hashindex import schema, store
@@ -46,7 +47,7 @@ def drop(connection):
 
 
 def create(connection):
-    HashIndex.create_lists(
+    begin_lists(
         connection, "another", table="items", column="embedding", model="lsh", patience=PATIENCE
     )
 
@@ -58,7 +59,7 @@ def prune(connection):
 @pytest.fixture
 def indexed(request, connection, items, model):
     access = getattr(request, "param", "scan")
-    created = HashIndex.create_lists(
+    created = begin_lists(
         connection, "items_idx", table=items, column="embedding", model="lsh", access=access
     )
     created.encode()
@@ -265,7 +266,7 @@ def test_a_minute_by_default(url, indexed, monkeypatch, vectors):
         for act in (
             indexed.drop,
             lambda: indexed.swap(model="other"),
-            lambda: HashIndex.create_lists(
+            lambda: begin_lists(
                 indexed.connection, "another", table="items", column="embedding", model="lsh"
             ),
         ):
@@ -298,7 +299,7 @@ def test_a_grant_that_changes_nothing(connection, as_role, model):
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; GRANT SELECT ON items TO reader; "
         "CREATE POLICY p ON items USING (category = current_user)"
     )
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", tenant="category"
     )
     index.grant("reader")

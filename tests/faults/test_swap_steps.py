@@ -2,12 +2,12 @@
 
 import pytest
 from fixtures.checks import assert_fresh, other_sets
+from fixtures.indexes import begin_lists
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import build, sets
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks.building import ListBuild
 
 pytestmark = [pytest.mark.newest, pytest.mark.slow]
@@ -48,7 +48,7 @@ def index(connection, model, vectors):
         [(number + 1, vector.tolist()) for number, vector in enumerate(vectors)],
     )
     connection.execute("CREATE TABLE kept AS TABLE items")
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()

@@ -1,6 +1,7 @@
 """The language of a server, its time limits and prepared transactions change no remedy."""
 
 import pytest
+from fixtures.indexes import begin_lists
 from psycopg import sql
 
 from pg_hashindex.db.connection import connect
@@ -13,7 +14,6 @@ from pg_hashindex.errors import (
     MissingRightsError,
     MissingSchemaError,
 )
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -58,7 +58,7 @@ def test_remedies_do_not_depend_on_the_language_of_the_server(
 )
 @pytest.mark.usefixtures("items", "model")
 def test_a_part_of_an_index_is_known_in_any_language(connection, state, message):
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", access="scan"
     )
     remedy = "run pg-hashindex index check items_idx"

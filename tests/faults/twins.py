@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 import psycopg
 from fixtures.checks import assert_fresh
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 from psycopg import sql
 
@@ -91,7 +92,7 @@ class Twins:
         connection.execute(
             "INSERT INTO items (id, embedding) SELECT n, v(n) FROM generate_series(1, 200) n"
         )
-        index = HashIndex.create_lists(
+        index = begin_lists(
             connection, "items_idx", table="public.items", column="embedding", model="lsh",
             access=access,  # type: ignore[arg-type]
         )  # fmt: skip

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from fixtures.catalog import catalog, contents
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index
+from fixtures.indexes import begin_lists, create_index
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -25,7 +25,7 @@ from pg_hashindex.index.handle import HashIndex, list_indexes
 
 def create(connection, name="fine", **changes):
     options = {"table": "items", "column": "embedding", "model": "lsh"} | changes
-    return HashIndex.create_lists(connection, name, **options)
+    return begin_lists(connection, name, **options)
 
 
 def assert_refused(connection, error, message, **changes):
@@ -166,7 +166,7 @@ def test_a_unique_index_that_is_not_a_key(undone, model, index_on):
 def test_arguments_that_are_not_text(connection, items, model, what):
     given = {"name": "i", "table": "items", "column": "embedding", "model": "lsh"} | {what: model}
     with pytest.raises(InvalidInputError, match=f"{what} must be text, got a Model"):
-        HashIndex.create_lists(connection, **given)
+        begin_lists(connection, **given)
 
 
 @pytest.mark.parametrize("wrong", [5, b"lsh", ["lsh"]])

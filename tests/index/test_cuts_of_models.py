@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -53,9 +54,7 @@ def insert(connection, keys, vectors):
 
 
 def create(connection, access="scan"):
-    HashIndex.create_lists(
-        connection, "i", table="r", column="e", model="m", access=access
-    ).encode()
+    begin_lists(connection, "i", table="r", column="e", model="m", access=access).encode()
     return HashIndex.open(connection, "i")
 
 
@@ -140,7 +139,7 @@ def test_heavy_tails_one_dimension_and_equal_rows(connection):
         with connection.cursor() as cursor, cursor.copy(f"COPY {name} FROM STDIN".encode()) as copy:
             for row in enumerate(X[:100]):
                 copy.write_row((row[0], Vector(row[1])))
-        index = HashIndex.create_lists(connection, name, table=name, column="e", model=name)
+        index = begin_lists(connection, name, table=name, column="e", model=name)
         index.encode()
         assert index.search(X[3], k=1)[0].distance == 0
         found = {f.check: f.status for f in operations.check(index, full=True).findings}

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from fixtures.indexes import create_index, indexed, without_codes
+from fixtures.indexes import begin_lists, create_index, indexed, without_codes
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -252,7 +252,7 @@ def test_an_index_that_is_made_again_meanwhile(index, other, vectors):
     made = HashIndex.open(other, "items_idx").row
     HashIndex.open(other, "items_idx").drop()
     place = {"table": made.qualified_table, "column": made.column_name}
-    again = HashIndex.create_lists(other, made.name, **place, model="flip")
+    again = begin_lists(other, made.name, **place, model="flip")
     assert again.waiting() == 300
     assert index.encode() == 300
     assert_fresh(again)

@@ -6,7 +6,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.fuzzing import FEW, ask, numbers, refused_rightly
-from fixtures.indexes import indexed, with_access
+from fixtures.indexes import begin_lists, indexed, with_access
 from hypothesis import given
 from hypothesis import strategies as st
 from pgvector import Vector
@@ -63,7 +63,7 @@ def test_the_least_and_most_dimensions(connection, dimension):
         for number, row in enumerate(rows):
             copy.write_row((number, Vector(row)))
     for name, model in (("m_idx", "m"), ("w_idx", "wide")):
-        HashIndex.create_lists(connection, name, table="t", column="v", model=model).encode()
+        begin_lists(connection, name, table="t", column="v", model=model).encode()
     connection.execute("UPDATE t SET v = %s WHERE id = 3", [Vector(rows[4] + 1)])
     rows[3] = rows[4] + 1
     for name in ("m_idx", "w_idx"):

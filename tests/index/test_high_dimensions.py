@@ -3,7 +3,7 @@
 import numpy as np
 import psycopg
 import pytest
-from fixtures.indexes import with_access
+from fixtures.indexes import begin_lists, with_access
 from pgvector import HalfVector, Vector
 
 from pg_hashindex import store
@@ -48,7 +48,7 @@ def test_more_dimensions_than_pgvector_indexes(connection, dimension, kind, meth
         connection.execute(f"CREATE INDEX ON wide USING hnsw (v {kind}_cosine_ops)".encode())
     model = train(X, "m", method, n_bits=192, metric="cosine")
     store.save(connection, model)
-    index = HashIndex.create_lists(connection, "wide_idx", table="wide", column="v", model="m")
+    index = begin_lists(connection, "wide_idx", table="wide", column="v", model="m")
     index.encode()
     with_access(index, "lists")
     HashIndex.open(connection, "wide_idx").encode()
@@ -72,9 +72,7 @@ def test_each_vector_is_read_out_of_line_once(connection):
     X = clustered(2_500, "vector")
     load(connection, X, "vector")
     store.save(connection, train(X, "m", "lsh", n_bits=64, metric="cosine"))
-    index = HashIndex.create_lists(
-        connection, "wide_idx", table="wide", column="v", model="m", access="lists"
-    )
+    index = begin_lists(connection, "wide_idx", table="wide", column="v", model="m", access="lists")
     index.encode()
     connection.execute("VACUUM wide")
     exact = "SELECT id, v <=> %s AS distance FROM wide ORDER BY distance LIMIT 10"
@@ -102,7 +100,7 @@ def test_vectors_come_into_their_rows_by_updates(connection):
     X = clustered(1_536, "vector")[:300]
     load(connection, X, "vector")
     store.save(connection, train(X, "m", "lsh", n_bits=16, metric="cosine", force=True))
-    HashIndex.create_lists(connection, "wide_idx", table="wide", column="v", model="m").encode()
+    begin_lists(connection, "wide_idx", table="wide", column="v", model="m").encode()
     connection.execute("ALTER TABLE wide ALTER COLUMN v SET STORAGE MAIN")
     codes = "SELECT id, xmin::text FROM hashindex.set_1_codes ORDER BY id"
     before = connection.execute(codes).fetchall()

@@ -5,13 +5,13 @@ from math import ceil
 
 import numpy as np
 import pytest
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 from psycopg.types.json import Jsonb
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -46,7 +46,7 @@ def many(make_database, many_template):
 
 def create(connection, **options):
     named = {"table": "many", "column": "v", "model": "lsh", **options}
-    return HashIndex.create_lists(connection, "many_idx", **named)
+    return begin_lists(connection, "many_idx", **named)
 
 
 def measured(connection, name, training):

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from fixtures.checks import other_sets
 from fixtures.faults import eventually
+from fixtures.indexes import begin_lists
 from fixtures.landmarks import assert_listed, entries, tables_of
 
 from pg_hashindex.errors import FewerJobsWarning, InvalidInputError
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import building, reading, training, workers
 
 _BACKENDS = (
@@ -190,7 +190,7 @@ def test_a_row_of_another_dimension_is_named(connection, model, started):
         "ALTER TABLE mixed ALTER v SET STORAGE PLAIN;"
         "INSERT INTO mixed SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 999) n"
     )
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="mixed", column="v", model=model.name, access="lists"
     )
     connection.execute(
@@ -226,7 +226,7 @@ def test_landmarks_of_tenants_do_not_depend_on_jobs(connection, model, started):
         "ARRAY(SELECT sin(n * d) + n % 5 FROM generate_series(1, 8) d)::vector "
         "FROM generate_series(1, 13000) n"
     )
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="shared", column="v", model=model.name,
         access="lists", tenant="tenant",
     )  # fmt: skip

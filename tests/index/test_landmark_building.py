@@ -4,7 +4,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.indexes import create_index, indexed, with_access
+from fixtures.indexes import begin_lists, create_index, indexed, with_access
 from fixtures.landmarks import (
     assert_listed,
     entries,
@@ -286,9 +286,7 @@ def test_keys_of_any_type(connection, model, kind, key):
         "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
         "FROM generate_series(1, 200) n".encode()
     )
-    index = HashIndex.create_lists(
-        connection, "items_idx", table="keyed", column="v", model=model.name
-    )
+    index = begin_lists(connection, "items_idx", table="keyed", column="v", model=model.name)
     assert index.encode(batch_rows=70) == 200
     assert_fresh(index)
     row = connection.execute("SELECT id, v FROM keyed OFFSET 17 LIMIT 1").fetchone()
@@ -310,7 +308,7 @@ def test_a_row_of_another_dimension_is_named(connection, model, key, vector):
         "CREATE TABLE mixed (id text PRIMARY KEY, v vector);"
         "INSERT INTO mixed SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(10, 99) n"
     )
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="mixed", column="v", model=model.name, access="lists"
     )
     connection.execute(
@@ -323,7 +321,7 @@ def test_a_row_of_another_dimension_is_named(connection, model, key, vector):
 
 def test_an_empty_table_has_nothing_to_train_on(connection, model):
     connection.execute("CREATE TABLE nothing (id int PRIMARY KEY, v vector(8))")
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "n", table="nothing", column="v", model=model.name, access="lists"
     )
     assert index.encode() == 0
@@ -448,7 +446,7 @@ def test_rows_that_hardly_differ(connection, model, vector, trained):
         "CREATE TABLE alike (id int PRIMARY KEY, v vector(8));"
         f"INSERT INTO alike SELECT n, ({vector})::vector FROM generate_series(1, 900) n".encode()
     )
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="alike", column="v", model=model.name, access="lists"
     )
     if not trained:
@@ -491,7 +489,7 @@ def test_blocks_hold_every_row_whatever_indexes_the_table_has(
     connection.execute("VACUUM ANALYZE items")
     # With nearly free pages the planner prefers here the plan that it prefers on millions of rows.
     connection.execute("SET random_page_cost = 0.01")
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table=items, column="embedding", model=model.name,
         access="lists",
     )  # fmt: skip

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from fixtures.indexes import indexed, with_access
+from fixtures.indexes import begin_lists, indexed, with_access
 from fixtures.landmarks import assert_listed, entries, landmarks_of, nearest_landmarks, tables_of
 from pgvector import Vector
 
@@ -126,7 +126,7 @@ def test_vectors_that_a_halfvec_cannot_hold(connection, model, scale, metric):
         "FROM generate_series(1, 8) d)::vector FROM generate_series(%s::int, %s::int) n"
     )
     connection.execute(fill, [1, 1, 1500])
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="sized", column="v", model=model.name, metric=metric,
         access="lists",
     )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh, of_tables
-from fixtures.indexes import with_access
+from fixtures.indexes import begin_lists, with_access
 from pgvector import Vector
 from psycopg import sql
 from scipy.spatial.distance import cdist
@@ -33,7 +33,7 @@ KINDS = ("scan", "lists")
 
 def make(connection, access="scan", **options):
     named = {"table": "posts", "column": "embedding", "model": "lsh"} | options
-    index = HashIndex.create_lists(connection, "posts_idx", access=access, **named)
+    index = begin_lists(connection, "posts_idx", access=access, **named)
     index.encode()
     return HashIndex.open(connection, "posts_idx")
 
@@ -558,7 +558,7 @@ def test_a_key_s_type_is_no_table_s_row(posts):
     )
     named = {"table": "others", "column": "embedding", "model": "lsh"}
     for name in ("key_a", "a_codes", "a", "a_key"):
-        HashIndex.create_lists(posts, name, **named).encode()
+        begin_lists(posts, name, **named).encode()
     assert_fresh(HashIndex.open(posts, "a_codes"))
     for name in ("key_a", "a_codes", "a", "a_key"):
         posts.execute("SELECT hashindex.drop_index(%s)", [name])

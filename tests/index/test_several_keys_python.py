@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.filters import look_codes_up
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy.dialects.postgresql import JSONB
@@ -17,7 +18,6 @@ from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
 from pg_hashindex.contrib.sqlalchemy import nearest
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.queries import draw
 from pg_hashindex.training.sampling import sample_table
@@ -45,7 +45,7 @@ def things(connection, vectors, lsh_model):
 
 def create(connection, name="things_idx", **options):
     given = {"table": "things", "column": "embedding", "model": "lsh"} | options
-    made = HashIndex.create_lists(connection, name, **given)
+    made = begin_lists(connection, name, **given)
     made.encode()
     return made
 

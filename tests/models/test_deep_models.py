@@ -5,11 +5,11 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.hashers import HASHERS
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 from pg_hashindex.training import train
 
@@ -58,7 +58,7 @@ def trained(rows, method, **parameters):
 
 
 def index_of(connection, name="i"):
-    return HashIndex.create_lists(connection, name, table="things", column="v", model="m")
+    return begin_lists(connection, name, table="things", column="v", model="m")
 
 
 @pytest.mark.parametrize("method", ["bgdh", "dpsh"])

@@ -3,12 +3,12 @@
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 
 from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, LSH, PCAH, Thermometer
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 from pg_hashindex.models.layers import affine, shift
 from pg_hashindex.models.model import Model
@@ -202,7 +202,7 @@ def test_sql_refuses_what_python_refuses(connection, change, message):
 def test_an_index_of_a_model_with_cuts(connection, items, vectors, access):
     model = Thermometer(random_state=0).fit(vectors).to_model("cut", metric="l2")
     store.save(connection, model)
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "cut", table=items, column="embedding", model="cut", access=access,
     )  # fmt: skip
     index.encode()

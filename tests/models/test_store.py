@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import psycopg
 import pytest
-from fixtures.indexes import create_index
+from fixtures.indexes import begin_lists, create_index
 from psycopg.types.json import Jsonb
 
 from pg_hashindex import store
@@ -358,7 +358,7 @@ def test_without_the_schema(empty_url):
         lambda c: store.drop(c, "m"),
         store.list_models,
         lambda c: HashIndex.open(c, "i"),
-        lambda c: HashIndex.create_lists(c, "i", table="pg_class", column="x", model="m"),
+        lambda c: begin_lists(c, "i", table="pg_class", column="x", model="m"),
     ]
     with connect(empty_url) as connection:
         for use in uses:

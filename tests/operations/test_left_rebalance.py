@@ -8,6 +8,7 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
 from fixtures.health import findings
+from fixtures.indexes import begin_lists
 from fixtures.landmarks import relations, tables_of
 
 from pg_hashindex import operations
@@ -140,7 +141,7 @@ def test_a_swap_to_another_set_is_refused(left):
 def test_a_first_build_that_was_cut_off(connection, listed, monkeypatch):
     """The check says what it costs; encode continues it."""
     listed.drop()
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table="items", column="embedding", model="lsh", access="lists"
     )
     _kill_at("_read_rows", index.encode, monkeypatch)

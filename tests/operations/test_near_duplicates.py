@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 from scipy.spatial.distance import cdist
 
@@ -27,7 +28,7 @@ def listed(request, connection, items, model):
     for i, (row,) in enumerate(connection.execute(read.encode()).fetchall()):
         copy = row.to_numpy() + 0.001 * rng.standard_normal(8).astype(np.float32)
         connection.execute("INSERT INTO items VALUES (%s, 'a', %s)", [301 + i, Vector(copy)])
-    created = HashIndex.create_lists(
+    created = begin_lists(
         connection,
         "items_idx",
         table=items,
@@ -159,7 +160,7 @@ def of_tenants(connection, model):
             "INSERT INTO things VALUES (%s, %s, %s)",
             [(n, tenants[n], Vector(vectors[n])) for n in range(len(tenants))],
         )
-    created = HashIndex.create_lists(
+    created = begin_lists(
         connection, "things_idx", table="things", column="embedding", model=model.name,
         metric="l2", access="lists", tenant="tenant",
     )  # fmt: skip

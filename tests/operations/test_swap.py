@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh, former, other_sets
 from fixtures.faults import eventually
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -47,9 +48,7 @@ def poor(connection):
 @pytest.fixture
 def in_table(connection, items, model):
     """An index whose swap needs no column in the user's table, and so no lock against readers."""
-    index = HashIndex.create_lists(
-        connection, "items_idx", table=items, column="embedding", model="lsh"
-    )
+    index = begin_lists(connection, "items_idx", table=items, column="embedding", model="lsh")
     index.encode()
     return index
 
@@ -270,7 +269,7 @@ def begin(connection, model="other", access=None):
 @pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lists"])
 def test_the_access_path_comes_along(connection, items, model, other, access):
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "items_idx", table=items, column="embedding", model="lsh", access=access
     )
     index.encode()
@@ -355,9 +354,7 @@ def test_a_swap_that_was_cut_off_goes_on(index, poor, other, monkeypatch, contin
 
 def test_of_fewer_than_two_rows_nothing_is_compared(connection, model, other, vectors):
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
-    index = HashIndex.create_lists(
-        connection, "items_idx", table="items", column="embedding", model="lsh"
-    )
+    index = begin_lists(connection, "items_idx", table="items", column="embedding", model="lsh")
     done = index.swap(model="other")
     assert (done.former_recall, done.recall) == (None, None)
     connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
@@ -370,9 +367,7 @@ def test_of_fewer_than_two_rows_nothing_is_compared(connection, model, other, ve
 
 def test_an_empty_table_has_no_landmarks(connection, model, other, vectors):
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
-    index = HashIndex.create_lists(
-        connection, "items_idx", table="items", column="embedding", model="lsh"
-    )
+    index = begin_lists(connection, "items_idx", table="items", column="embedding", model="lsh")
     index.swap(model="other", access="lists")
     index.prune()
     now = reopened(index)

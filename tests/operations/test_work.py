@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from fixtures.indexes import begin_lists
 from fixtures.work import add_dead, seen
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim
 from pg_hashindex.db.work import claimed_work, list_work
 from pg_hashindex.errors import HashIndexError, InUseError
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -153,7 +153,7 @@ def test_a_session_that_is_ended(bare, url, always):
 
 def test_the_command_that_continues_dead_work(connection, model, items, on):
     """It takes the row over; work that has left nothing to continue is not listed."""
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "Its-1", table=items, column="embedding", model="lsh", access="lists"
     )
     for kind in ("encode", "repair", "swap"):

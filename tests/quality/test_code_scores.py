@@ -4,10 +4,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from fixtures.indexes import begin_lists
 
 from pg_hashindex import metrics, store
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.code_scores import score_codes
 from pg_hashindex.quality.scores import Measures
 from pg_hashindex.training.sampling import sample_table
@@ -53,7 +53,7 @@ def test_measures_by_labels_that_are_many(connection, items, model, vectors):
         "ARRAY['t' || id || '-' || n, 'c' || id % 50] AS tags FROM items, generate_series(1, 20) n;"
         "ALTER TABLE tagged ADD PRIMARY KEY (id)"
     )
-    index = HashIndex.create_lists(connection, "i", table="tagged", column="embedding", model="lsh")
+    index = begin_lists(connection, "i", table="tagged", column="embedding", model="lsh")
     tracemalloc.start()
     scores = score_codes(index, labels="tags", queries=50)["label"]
     peak = tracemalloc.get_traced_memory()[1]
@@ -76,7 +76,7 @@ def test_labels_that_no_rows_share(index):
 
 
 def test_the_nearest_by_cosine(connection, items, model, vectors):
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "i", table=items, column="embedding", model="lsh", metric="cosine"
     )
     (scores,) = score_codes(index, queries=30).values()
@@ -105,9 +105,7 @@ def test_measuring_refused(index, options, message):
 
 def test_inner_products_have_no_nearest(connection, items, model):
     store.save(connection, model)
-    index = HashIndex.create_lists(
-        connection, "i", table=items, column="embedding", model="lsh", metric="ip"
-    )
+    index = begin_lists(connection, "i", table=items, column="embedding", model="lsh", metric="ip")
     with pytest.raises(InvalidInputError, match="measure its codes by labels"):
         score_codes(index)
     assert 0 < score_codes(index, labels="category")["label"].values["MAP"] < 1

@@ -3,12 +3,12 @@
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import begin_lists
 from fixtures.recall import brute_force_recall
 from pgvector import Vector
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
@@ -57,7 +57,7 @@ def test_ties_count_as_correct(connection, model):
     connection.execute(
         "INSERT INTO same SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(1, 40) n"
     )
-    index = HashIndex.create_lists(connection, "same", table="same", column="v", model="lsh")
+    index = begin_lists(connection, "same", table="same", column="v", model="lsh")
     index.encode()
     assert evaluate(index, queries=10, k=10, candidates=[11]).points[0].recall == 1
     row = connection.execute("SELECT hashindex.recall('same', 10, 10, 11)").fetchone()
@@ -84,7 +84,7 @@ def test_exact_search_is_exact_beside_an_approximate_index(index, vectors):
 def test_fewer_rows_than_k(connection, model):
     connection.execute("CREATE TABLE few (id int PRIMARY KEY, v vector(8))")
     connection.execute("INSERT INTO few VALUES (1, '[1,2,3,4,5,6,7,8]'), (2, '[1,2,3,4,5,6,7,9]')")
-    index = HashIndex.create_lists(connection, "few", table="few", column="v", model="lsh")
+    index = begin_lists(connection, "few", table="few", column="v", model="lsh")
     index.encode()
     assert evaluate(index, k=10, candidates=[1]).points[0].recall == 1
     connection.execute("DELETE FROM few WHERE id = 2")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fixtures.indexes import begin_lists
 from fixtures.known import OTHERS
 from fixtures.recall import brute_force_recall, recall_of_vectors
 from pgvector import Vector
@@ -20,9 +21,7 @@ pytestmark = pytest.mark.newest
 @pytest.fixture
 def scanned(connection, items, model):
     """An index whose candidates are those of brute force."""
-    index = HashIndex.create_lists(
-        connection, "items_idx", table=items, column="embedding", model="lsh"
-    )
+    index = begin_lists(connection, "items_idx", table=items, column="embedding", model="lsh")
     index.encode()
     return HashIndex.open(connection, "items_idx")
 
@@ -92,7 +91,7 @@ def test_a_row_is_left_out_whatever_text_its_key_has(connection, model):
         "INSERT INTO t VALUES (to_timestamp(%s), %s)",
         [(n, Vector(v)) for n, v in enumerate(OTHERS)],
     )
-    index = HashIndex.create_lists(connection, "t", table="t", column="v", model="lsh")
+    index = begin_lists(connection, "t", table="t", column="v", model="lsh")
     index.encode()
     drawn = queries.draw(index)
     connection.execute("SET timezone TO 'Asia/Tokyo'")
@@ -132,7 +131,7 @@ def longer(scanned, vectors):
     """A second index of the table, by a model of more bits, with fewer candidates."""
     model = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
     store.save(scanned.connection, model)
-    index = HashIndex.create_lists(
+    index = begin_lists(
         scanned.connection, "longer", table="items", column="embedding", model="longer",
     )  # fmt: skip
     index.encode()
@@ -168,7 +167,7 @@ def test_indexes_are_compared_each_by_its_defaults(scanned, longer, model, vecto
 
 
 def test_only_indexes_of_one_table_are_compared(scanned):
-    other = HashIndex.create_lists(
+    other = begin_lists(
         scanned.connection, "c", table="items", column="embedding", model="lsh", metric="cosine"
     )
     with pytest.raises(InvalidInputError, match="cannot be compared: .* by l2, the other .*cosine"):

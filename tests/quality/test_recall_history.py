@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from fixtures.indexes import begin_lists
 from fixtures.recall import brute_force_recall
 
 from pg_hashindex import store
@@ -25,9 +26,7 @@ def lsh_model(vectors):
 @pytest.fixture
 def index(connection, items, model):
     """An index whose searches keep 25 candidates."""
-    made = HashIndex.create_lists(
-        connection, "items_idx", table=items, column="embedding", model="lsh"
-    )
+    made = begin_lists(connection, "items_idx", table=items, column="embedding", model="lsh")
     made.encode()
     return made.configure(candidates=25)
 
@@ -80,9 +79,7 @@ def test_the_history_of_an_index(index, model):
     index = HashIndex.open(index.connection, "items_idx")
     evaluate(index, queries=50, candidates=[40], k=3, save=True)
     evaluate(index, queries=9, candidates=[40], random_state=1, save=True)
-    twin = HashIndex.create_lists(
-        index.connection, "twin", table="items", column="embedding", model="lsh"
-    )
+    twin = begin_lists(index.connection, "twin", table="items", column="embedding", model="lsh")
     assert recall_history.history(twin) == []
     points = recall_history.history(index)
     assert [(p.seed, p.candidates, p.k, p.queries) for p in points] == [

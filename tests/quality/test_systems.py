@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from fixtures.indexes import begin_lists
 from pgvector import Vector
 from psycopg import sql
 
 from pg_hashindex import store
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import functions
 from pg_hashindex.quality import systems
 from pg_hashindex.quality.measuring import Prepared, ask
@@ -68,7 +68,7 @@ def test_a_system(connection, column, name, metric):
 
 def test_an_index_of_pg_hashindex(connection, column):
     store.save(connection, train(ROWS, "texts", "itq", metric="l2"))
-    index = HashIndex.create_lists(connection, "texts", table="docs", column="v", model="texts")
+    index = begin_lists(connection, "texts", table="docs", column="v", model="texts")
     index.encode()
     system = systems.CodeIndex(column, "l2", "texts")
     asked = [Vector(row) for row in ROWS[:20]]

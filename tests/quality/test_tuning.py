@@ -5,7 +5,7 @@ import re
 import numpy as np
 import psycopg
 import pytest
-from fixtures.indexes import create_index
+from fixtures.indexes import begin_lists, create_index
 from fixtures.recall import brute_force_recall
 
 from pg_hashindex.db.connection import connect
@@ -66,7 +66,7 @@ def test_the_lower_bound_reaches_the_recall(index, vectors):
 
 
 def test_lists_of_landmarks(connection, items, model):
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "i", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()
@@ -110,7 +110,7 @@ def test_other_queries(index, vectors):
 
 def test_within_tenants(connection, items, model):
     """A row is searched for within its own: with all codes there, everything is found."""
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "i", table="items", column="embedding", model="lsh", tenant="category"
     )
     index.encode()
@@ -120,7 +120,7 @@ def test_within_tenants(connection, items, model):
 
 def test_settings_reach_the_goal_within_the_largest_tenant(connection, items, model, monkeypatch):
     connection.execute("UPDATE items SET category = CASE WHEN id < 200 THEN 'b' ELSE 'a' END")
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "i", table="items", column="embedding", model="lsh", tenant="category"
     )
     index.encode()
@@ -164,7 +164,7 @@ def test_an_index_that_is_not_yet_encoded(connection, items, model):
 
 
 def test_a_table_without_rows(connection, items, model):
-    index = HashIndex.create_lists(connection, "i", table="items", column="embedding", model="lsh")
+    index = begin_lists(connection, "i", table="items", column="embedding", model="lsh")
     connection.execute("TRUNCATE items")
     index.encode()
     with pytest.raises(InvalidInputError, match="fewer than two rows"):
@@ -176,7 +176,7 @@ def test_a_table_without_rows(connection, items, model):
 
 @pytest.fixture
 def listed(connection, items, model):
-    index = HashIndex.create_lists(
+    index = begin_lists(
         connection, "i", table="items", column="embedding", model="lsh", access="lists"
     )
     index.encode()

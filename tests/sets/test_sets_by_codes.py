@@ -5,6 +5,7 @@ import json
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import begin_lists
 from test_sets import ROWS, create, docs  # noqa: F401 (a fixture)
 
 from pg_hashindex import HashIndex
@@ -37,7 +38,7 @@ def made(connection, url, kept, **options):
     if kept == "lists":
         columns = {"table": "docs", "column": "embedding"}
         options.pop("access")
-        HashIndex.create_lists(connection, "docs", access="lists", **columns, **options).encode()
+        begin_lists(connection, "docs", access="lists", **columns, **options).encode()
     else:
         create(connection, **options)
     return HashIndex.open(connection, "docs")

@@ -1,13 +1,13 @@
 """The base of vector stores: it makes their table, and trains their index."""
 
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, ClassVar, Unpack
 
 from ... import training
 from ...db.connection import outside_transactions
 from ...db.statements import one_row
-from ...errors import DuplicateNameError, InvalidInputError
+from ...errors import DuplicateNameError, HashIndexError, InvalidInputError
 from ...index.catalog import default_index_name
 from ...index.handle import HashIndex
 from ...index.options import OPTIONS, IndexOptions, checked_options
@@ -147,16 +147,16 @@ class DocumentStore:
                 parameters=parameters,
                 force=force,
             )
-            with lent.transaction():
-                model = store.save(lent, model)
-                place: Any = {
-                    "table": table, "column": COLUMN, "model": f"{name}:{model.version}",
-                    "key_columns": "id", **asked,
-                }  # fmt: skip
-                if by_lists:
-                    made = HashIndex.create_lists(lent, name, **place)
-            if by_lists:
-                made.encode()
-            else:
-                HashIndex.create(lent, name, metric=metric, **place)
+            model = store.save(lent, model)
+            made = f"{name}:{model.version}"
+            try:
+                HashIndex.create(
+                    lent, name, table=table, column=COLUMN, model=made, key_columns="id",
+                    metric=metric, **asked,
+                )  # fmt: skip
+            except HashIndexError:
+                # It stays with lists that are continued by the same call.
+                with suppress(HashIndexError):
+                    store.drop(lent, made)
+                raise
         return model
