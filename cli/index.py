@@ -8,7 +8,6 @@ import click
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.work import WorkRow, list_work
-from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.catalog import IndexRow, read_rows, read_sets
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import OPTIONS, options_changed_by
@@ -89,10 +88,6 @@ def create(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     with connected(database_url) as connection:
         with progress(f"creating index {name}"):
             made = HashIndex.create(connection, name, **options)
-        row = made.row
-        if row.is_lists:
-            given = (options["candidates"], options["effort"]) != (None, None)
-            _tune_built(made, keep=given or not row.has_usual_counts())
         _print_index(made.row, as_json)
 
 
@@ -103,12 +98,9 @@ def create(database_url: str, name: str, as_json: bool, **options: Any) -> None:
 def encode_index(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Build the lists of index NAME that a run was cut off from, and encode rows without a code."""
     with opened(database_url, name) as found:
-        before = found.row
-        with progress(f"encoding the rows of {before.qualified_table}"):
+        with progress(f"encoding the rows of {found.qualified_table}"):
             written = found.encode(**options)
         row = found.row
-        if row.is_lists and not before.encoded:
-            _tune_built(found, keep=not row.has_usual_counts())
         waiting = row.waiting() if row.is_lists else 0
     done = {"name": name, "encoded": written, "waiting": waiting, "access": row.access}
     answer(as_json, done, f"encoded {written} rows")
@@ -479,32 +471,6 @@ def _note_work(work: list[WorkRow]) -> None:
             f"{one.work} of {one.name}: {one.phase or 'beginning'}{rows}, by {one.role} (process "
             f"{one.pid}) since {one.started_at:%Y-%m-%d %H:%M:%S}: {state}"
         )
-
-
-def _tune_built(found: HashIndex, *, keep: bool) -> None:
-    """Store candidates and effort that reach a recall, and print it; large tables alone."""
-    from pg_hashindex.quality import tuning
-
-    try:
-        if not tuning.is_worth_tuning(found):
-            return
-        with progress(f"measuring index {found.name}"):
-            tuned, stored = tuning.tune_built(found, keep=keep)
-    except HashIndexError as error:
-        # The index is built.
-        note(
-            f"index {found.name} was not measured: {error}; measure it by: pg-hashindex tune "
-            f"{found.name}"
-        )
-        return
-    point = tuned.best if stored else tuned.own
-    note(
-        f"searches keep {tuning.describe(point)}: recall@{tuned.k} {point.recall:.3g}, at least "
-        f"{point.least_recall:.3g}, in {point.p50_ms:.3g} ms; the exact query takes "
-        f"{tuned.exact_p50_ms:.3g} ms"
-    )
-    if (short := tuning.shortfall(found, tuned)) is not None:
-        note(short)
 
 
 def _print_set(found: IndexRow, as_json: bool) -> None:

@@ -68,7 +68,7 @@ BEGIN
         'within', format('hashindex.%I', 'within_' || named), 'sync', format('hashindex.%I', hashindex._sync_name(i.name)),
         'refresh', 'hashindex.refresh_' || s.id,
         -- Defaults of candidates and effort; whether candidates are looked for in lists.
-        'n', s.candidates, 'effort', coalesce(s.effort, 1), 'lists', s.trained_rows IS NOT NULL,
+        'n', coalesce(s.candidates, 40), 'effort', coalesce(s.effort, 80), 'lists', s.trained_rows IS NOT NULL,
         -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance, also
         -- in a statement whose parameter $1 is the query.
         'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),

@@ -107,9 +107,9 @@ DECLARE
 BEGIN
     PERFORM hashindex._drop('table', hashindex._part_of(s, 'log'));
     EXECUTE format(
-        'CREATE %s TABLE %s AS SELECT %s FROM %s WITH NO DATA',
+        'CREATE %s TABLE %s AS SELECT %s, NULL::boolean AS gap FROM %s WITH NO DATA',
         CASE s.state WHEN 'building' THEN 'UNLOGGED' ELSE nullif(hashindex._logging(hashindex._base_of(i)), 'LOGGED') END,
-        log, concat_ws(', ', hashindex._columns_of(NULL, hashindex._code_keys(i)), 'NULL::boolean AS gap'), hashindex._table_of(s, 'codes')
+        log, hashindex._columns_of(NULL, hashindex._code_keys(i)), hashindex._table_of(s, 'codes')
     );
     EXECUTE format('CREATE INDEX ON %s (gap) WHERE gap', log);
     -- A publication of all tables refuses to delete from a table without an identity.

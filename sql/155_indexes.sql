@@ -156,8 +156,7 @@ BEGIN
         PERFORM hashindex.drop_index(i.name);
         PERFORM hashindex.create_index(
             i.name, hashindex._base_of(i), i.column_name, coalesce((SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = wanted.model_id), 'none'),
-            wanted.access, wanted.stores, wanted.code_column, i.metric, i.tenant_column, i.key_columns, candidates,
-            coalesce(effort, CASE WHEN before.access = 'lists' AND wanted.access = 'lists' THEN before.effort END), reveal_anchors
+            wanted.access, wanted.stores, wanted.code_column, i.metric, i.tenant_column, i.key_columns, candidates, effort, reveal_anchors
         );
         RETURN (hashindex._set_of(i.name)).id IS NOT NULL;
     ELSIF found.id IS NULL AND wanted.access IN ('lists', 'scan') THEN
@@ -280,10 +279,8 @@ BEGIN
     IF s.access IN ('lists', 'scan') THEN
         s.stores := coalesce(store, false);
     END IF;
-    -- Settings of lists that were chosen stay; a default gives way to that of the new model.
-    s.candidates := CASE WHEN before.access IN ('lists', 'scan') AND s.access IN ('lists', 'scan') THEN
-        nullif(before.candidates, (SELECT hashindex._usual_candidates(i, m) FROM hashindex.model m WHERE m.id = before.model_id)) END;
-    s.effort := CASE WHEN before.access = 'lists' AND s.access = 'lists' THEN before.effort END;
+    s.candidates := NULL;
+    s.effort := NULL;
     IF model = 'none' THEN
         s.model_id := NULL;
         s.stores := coalesce(store, false);

@@ -13,6 +13,7 @@ import psycopg
 
 from ..db.connection import outside_transactions
 from ..db.locks import holders_of
+from ..db.progress import tell
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..db.throttle import Throttle
@@ -20,6 +21,7 @@ from ..db.work import Work, claimed_work
 from ..errors import (
     BuildWarning,
     DatabaseStateError,
+    HashIndexError,
     InUseError,
     InvalidInputError,
     LowerRecallError,
@@ -33,6 +35,10 @@ from .landmarks.workers import Jobs
 _WHY_OUTSIDE = "an index is encoded and built in many transactions"
 
 _COMPARE: LiteralString = "SELECT * FROM hashindex._compare_set($1, $2, $3, $4)"
+_FINISH: LiteralString = """
+    SELECT (f.s).candidates, (f.s).effort, f.recall
+    FROM hashindex.index i, hashindex._finish_set(i, $2) f WHERE i.name = $1
+"""
 #: Has searches use a set that is ready. $1: the index; $2: the set.
 EXCHANGE: LiteralString = "SELECT hashindex._exchange_set($1, $2)"
 
@@ -158,12 +164,37 @@ def finish_swap(
 
 
 def exchange(coming: IndexRow) -> None:
-    """Have searches use a set that is ready, and drop a former one that was like it."""
+    """Have searches use lists that are ready, and drop former ones that were like them."""
     former = read_row(coming.connection, coming.name)
     catch_up(coming)
+    if former.state != "used":
+        _measure_lists(coming)
     _use(coming)
     if former.state == "used" and is_rebalance(former, coming):
         drop_former(coming)
+
+
+def measure(coming: IndexRow) -> None:
+    """Find candidates and effort that are enough, and tell them."""
+    values = [coming.name, coming.set_id]
+    with translated_errors(coming), coming.connection.transaction():
+        candidates, effort, recall = one_row(coming.connection, _FINISH, values)
+    if recall is not None:
+        lists = f" of {effort} lists" if coming.access == "lists" else ""
+        tell(f"searches keep {candidates} candidates{lists}: recall@10 {recall:.3g}")
+
+
+def _measure_lists(coming: IndexRow) -> None:
+    """Measure lists that are ready; they come into use if that fails too."""
+    try:
+        measure(coming)
+    except HashIndexError as error:
+        warnings.warn(
+            f"index {coming.name!r} was not measured: {error}; measure it by: pg-hashindex tune "
+            f"{coming.name}",
+            BuildWarning,
+            stacklevel=3,
+        )
 
 
 def _use(coming: IndexRow) -> None:

@@ -50,7 +50,6 @@ _SHOWN: LiteralString = """
 """
 
 _CURRENT = query("catalog.current")
-_USUAL = query("catalog.usual")
 
 _WAITING: LiteralString = """
     SELECT count(*) FROM {table} b {part}
@@ -380,16 +379,6 @@ class IndexRow:
             if self.connection.info.transaction_status == TransactionStatus.IDLE:
                 self.check_current()
             raise
-
-    def has_usual_counts(self) -> bool:
-        """Return whether searches keep the candidates and effort that a new index would have.
-
-        Those of a set that pgvector keeps were measured when it was built.
-        """
-        if not self.is_lists:
-            return True
-        with translated_errors(self):
-            return bool(one_row(self.connection, _USUAL, [self.set_id])[0])
 
     def waiting(self, *, share: float = 1.0) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches.

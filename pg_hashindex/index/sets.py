@@ -29,7 +29,7 @@ from ..errors import (
     InvalidInputError,
     UnknownIndexError,
 )
-from .build import EXCHANGE, SetSwapped, build_lists, exchange, finish_swap
+from .build import EXCHANGE, SetSwapped, build_lists, exchange, finish_swap, measure
 from .catalog import IndexRow, read_row, read_set, read_sets
 from .encoding import bring_up_to_date
 from .landmarks.workers import Jobs
@@ -48,9 +48,6 @@ _BEGIN_SWAP: LiteralString = """
     SELECT (b.s).id FROM hashindex._begin_swap($1, $2, $3, $4, $5, $6, $7) b
 """
 _BUILD = query("sets.build")
-_FINISH: LiteralString = """
-    SELECT f.recall FROM hashindex.index i, hashindex._finish_set(i, $2) f WHERE i.name = $1
-"""
 _REBIND: LiteralString = "SELECT hashindex._rebind_set($1)"
 _LACKS: LiteralString = """
     SELECT s.access IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL, s.id
@@ -108,7 +105,7 @@ def create(
             exchange(made)
         else:
             with connection.transaction():
-                execute(connection, _FINISH, [name, made.set_id])
+                measure(made)
                 execute(connection, EXCHANGE, [name, made.set_id])
 
 

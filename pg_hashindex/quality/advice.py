@@ -738,14 +738,6 @@ def remedy(
     return _better_codes(row, model)
 
 
-def many_lists(row: IndexRow, model: ModelFacts, lists: int, effort: int) -> str | None:
-    """Say how to read fewer lists if searches read a tenth of them."""
-    if 10 * effort < lists:
-        return None
-    better = _better_codes(row, model)
-    return f"that reads {min(effort, lists)} of {lists} lists; to read fewer, {better}"
-
-
 def _better_codes(row: IndexRow, model: ModelFacts) -> str:
     """Say which model would find more with the same settings."""
     other = model.method not in (None, METHOD)

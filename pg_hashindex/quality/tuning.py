@@ -6,21 +6,20 @@ Both are arguments of a search, so the index itself is measured, as it is, and n
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, LiteralString
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from psycopg import sql
 
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
-from ..db.statements import execute, one_row
+from ..db.statements import execute
 from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError
 from ..index.catalog import HasRow, IndexRow
 from ..index.handle import HashIndex
 from ..index.search import as_count
-from .advice import RECALL, ModelFacts, many_lists, remedy
+from .advice import RECALL, ModelFacts, remedy
 from .measuring import Measured, Measuring
 from .queries import Query, as_queries, draw
 from .systems import CANDIDATES
@@ -38,15 +37,6 @@ _SLOW_MS = 10.0
 
 # The exact queries after a build take no longer, if there are 30.
 _BUILT_SECONDS = 1.0
-# An index of fewer rows is fast by any settings.
-_LEAST_ROWS = 1000
-
-# Row security makes searches exact.
-_SEES_ALL: LiteralString = "SELECT NOT row_security_active($1::text)"
-_FIRST_ROWS: LiteralString = """
-    SELECT count(*) FROM (SELECT 1 FROM {table} b WHERE b.{column} IS NOT NULL LIMIT $1) r
-"""
-
 _MODEL = query("measuring.model")
 
 # Measures a search with some effort and candidates, once.
@@ -225,13 +215,11 @@ def tune_built(
     *,
     queries: int = 100,
     complete: bool = False,
-    keep: bool = False,
 ) -> tuple[Tuned, bool]:
     """Tune an index whose build has ended; return what was measured, and whether it was stored.
 
-    Settings that someone has chosen stay if they are good enough, or if all are to be ``keep``-t.
     Settings of an index that was ``complete`` before are only replaced by fewer candidates or
-    effort, since times differ from run to run.
+    effort, if they are good enough, since times differ from run to run.
     """
     usual = index.row.candidates
     # Lists have an effort for each.
@@ -245,42 +233,16 @@ def tune_built(
     )
     own, best = tuned.own, tuned.best
     fewer = all(a <= b for a, b in zip(_size(best), _size(own), strict=True))
-    better = fewer or not complete
-    stored = (
-        best != own
-        and not keep
-        and (not own.reaches(recall) or (better and index.row.has_usual_counts()))
-    )
+    stored = best != own and (not complete or fewer or not own.reaches(recall))
     if stored:
         apply(index, tuned)
     return tuned, stored
-
-
-def shortfall(index: HasRow, tuned: Tuned) -> str | None:
-    """Say what falls short of the goal, or reads a tenth of all lists to reach it, and a remedy."""
-    if tuned.cause is not None:
-        return f"{tuned.cause}; {tuned.remedy}"
-    row = index.row
-    # The lists of a tenant are few.
-    if row.access != "lists" or row.tenant_column is not None or (lists := row.lists()) is None:
-        return None
-    return many_lists(row, _model_facts(row), lists.landmarks, tuned.best.effort or 0)
 
 
 def _model_facts(row: IndexRow) -> ModelFacts:
     with translated_errors(table=row.qualified_table):
         found = execute(row.connection, _MODEL, [row.name], names=row.names).fetchone()
     return ModelFacts(*found) if found else ModelFacts()
-
-
-def is_worth_tuning(index: HasRow) -> bool:
-    """Return whether an index has rows enough to measure, and searches of this session use it."""
-    row = index.row
-    with translated_errors(table=row.qualified_table):
-        if not one_row(row.connection, _SEES_ALL, [row.qualified_table])[0]:
-            return False
-        statement = sql.SQL(_FIRST_ROWS).format(**row.names)
-        return bool(one_row(row.connection, statement, [_LEAST_ROWS])[0] == _LEAST_ROWS)
 
 
 def apply(index: HashIndex, tuned: Tuned) -> HashIndex:

@@ -25,12 +25,6 @@ EXISTS (
       AND s.column_name = {column_name} AND i.key_columns OPERATOR(pg_catalog.=) {key_columns}::text[]
 )
 
--- name: usual
--- Whether a set of lists has the candidates and effort that a new one would have.
-SELECT s.candidates = hashindex._usual_candidates(i, m) AND coalesce(s.effort, 80) = 80
-FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name JOIN hashindex.model m ON m.id = s.model_id
-WHERE s.id = $1
-
 -- name: first_missing
 -- The first keys of rows that have no code.
 -- Only the keys are compared first, in the two indexes, so that no row is read if none is missing.

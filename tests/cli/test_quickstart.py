@@ -15,7 +15,6 @@ from psycopg import sql
 from pg_hashindex import evaluate, schema, store
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality.measuring import Measured, Measuring
@@ -462,7 +461,6 @@ def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
         )  # fmt: skip
 
     monkeypatch.setattr(Measuring, "measure", measure)
-    monkeypatch.setattr(IndexRow, "has_usual_counts", lambda row: True)
     start("--access", "lists")
     index = HashIndex.open(bare, NAME)
     assert (index.effort, index.candidates) == (1, usual)
