@@ -26,7 +26,7 @@ OF_INDEX = [*SECTIONS[:4], "Index i", SECTIONS[4]]
 
 
 def create(connection, **options):
-    made = {"table": "items", "column": "embedding", "model": "lsh"} | options
+    made = {"table": "items", "column": "embedding", "model": "lsh", "candidates": 200} | options
     return begin_lists(connection, "i", **made)
 
 

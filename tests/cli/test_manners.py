@@ -58,21 +58,6 @@ def test_exit_codes(on, index, case):
             3,
             "(a text stands in single quotes: 'games')",
         ),
-        (
-            (
-                "index",
-                "create",
-                "i",
-                "--access",
-                "scan",
-                "--table",
-                "items",
-                "--column",
-                "embedding",
-            ),
-            2,
-            "pg-hashindex model train NAME --table items --column embedding",
-        ),
     ],
 )
 @pytest.mark.usefixtures("index")

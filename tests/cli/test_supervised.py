@@ -16,6 +16,8 @@ from pg_hashindex.quality.code_scores import score_codes
 pytestmark = pytest.mark.newest
 
 SOURCE = ("--table", "things", "--column", "v")
+#: Rows of one label share a code.
+KEPT = ("--candidates", "200")
 TRAIN = ("model", "train", "m", *SOURCE, "--bits", "12", "--metric", "l2")
 CLICKS = """
     SELECT a.id, b.id, c.id FROM things a, things b, things c
@@ -70,7 +72,7 @@ def test_labels_of_a_column(on, connection, method):
     assert training["labels"] == {"rows": 1000, "classes": 8}
     assert training["label_precision"]["among"] < 1000
     assert training["label_precision"]["value"] > 0.8
-    on("index", "create", "things_idx", "--access", "scan", *SOURCE, "--model", "m")
+    on("index", "create", "things_idx", "--access", "scan", *SOURCE, "--model", "m", *KEPT)
     measured = json.loads(on("evaluate", "things_idx", "--queries", 50, "--json").stdout)
     assert measured["points"][-1]["recall"] > 0.5
     index = HashIndex.open(connection, "things_idx")
@@ -90,7 +92,7 @@ def test_learned_codes_from_training_to_a_check(on, tmp_path):
     on("model", "export", "m", file)
     on("model", "drop", "m")
     on("model", "import", file)
-    on("index", "create", "things_idx", "--access", "scan", *SOURCE, "--model", "m")
+    on("index", "create", "things_idx", "--access", "scan", *SOURCE, "--model", "m", *KEPT)
     on("index", "check", "things_idx", "--full")
     assert "only Python reads" in on("model", "export", "m", file, "--sql", code=3).stderr
     assert "methods that do: sdh" in on(*train, "--method", "itq", code=3).stderr
@@ -146,7 +148,7 @@ def test_clicks(on, connection):
     shown = on("model", "show", "m").stdout
     assert re.search(r"^bit weights +learned$", shown, re.MULTILINE)
 
-    on("index", "create", "things_idx", "--access", "scan", *SOURCE, "--model", "m")
+    on("index", "create", "things_idx", "--access", "scan", *SOURCE, "--model", "m", *KEPT)
     index, model = HashIndex.open(connection, "things_idx"), store.load(connection, "m")
     assert model.bit_weights is not None
     rounded = np.round(model.bit_weights / model.bit_weights.max() * 15)

@@ -67,8 +67,13 @@ def test_jobs_out_of_range(url, swapped, command):
     assert "1 to 64, got 10000" in run(url, *command, swapped, "--jobs=10000", code=2)[1]
 
 
-def test_less_recall_is_refused_and_forced(url, swapped):
-    run(url, "configure", swapped, "--candidates", "20")
+def test_less_recall_is_refused_and_forced(url, connection, swapped):
+    """More candidates than are ever tried share a code of two bits."""
+    connection.execute(
+        "INSERT INTO items (id, embedding) SELECT n, array_agg(random() - 0.5)::vector "
+        "FROM generate_series(1001, 6000) n, generate_series(1, 8) d GROUP BY n"
+    )
+    run(url, "configure", swapped, "--candidates", "2000")
     _, err = run(url, "swap", swapped, "--model", "worse", code=1)
     assert "recall falls" in err
     assert "index 'items_idx' keeps its set" in err

@@ -53,7 +53,7 @@ DECLARE
     hashindex_point public.vector := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 80) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, 80)), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
-    hashindex_probes integer := CASE WHEN coalesce($4, 11) BETWEEN 1 AND 1000 THEN coalesce($4, 11) ELSE hashindex._refuse('effort', $4, '1 to 1000') END;
+    hashindex_probes integer := CASE WHEN coalesce($4, 2) BETWEEN 1 AND 1000 THEN coalesce($4, 2) ELSE hashindex._refuse('effort', $4, '1 to 1000') END;
     hashindex_filter text;
     hashindex_equals jsonb := nullif($6, '{}');
     hashindex_condition text;

@@ -114,6 +114,7 @@ def swapped(index, other, vectors):
     store.save(other, model)
     beside = HashIndex.open(other, "items_idx")
     beside.swap(model="longer", force=True)
+    beside.configure(candidates=25)
     beside.rollback()
     return model
 
