@@ -84,8 +84,7 @@ class IndexOptions(TypedDict, total=False):
         A column ``bit(n)`` of yours that holds the codes of the model.
     candidates : int, optional
         Rows that are compared exactly, in searches for up to ten rows; searches for more compare
-        more in proportion. By default as many as find .95 of the nearest rows on the built index,
-        or with lists as many as held .98 of them when the model was trained.
+        more in proportion. By default as many as find .95 of the nearest rows on the built index.
     effort : int, optional
         ``ef_search`` of HNSW, by default the candidates; ``probes`` of IVFFlat; lists that are
         read. As measured by default.

@@ -35,6 +35,7 @@ from ..errors import (
     MissingRightsError,
     MissingSchemaError,
 )
+from ..index.catalog import IndexRow
 from ..models.vectors import are_trainable, as_rows, as_vector
 from .advice import RECALL, advise, decide
 from .doctor_catalog import (
@@ -243,15 +244,19 @@ def _with_names(
     deadline: float,
     seed: int,
 ) -> Diagnosis:
-    """Measure the indexes of pg_hashindex on the column, each searched by its name."""
+    """Count what users run, and measure the indexes of pg_hashindex by their names."""
     names: list[NameFacts] = []
     notes = [*found.notes]
+    rows: list[IndexRow] = []
     try:
         rows = names_of(connection, found.table.name, found.table.column)
     except MissingSchemaError:
-        return found
+        pass
     except MissingRightsError as error:
-        return replace(found, notes=[*notes, f"indexes of pg_hashindex are not shown: {error}"])
+        notes.append(f"indexes of pg_hashindex are not shown: {error}")
+    # Before this measures them.
+    named = [row.name for row in rows]
+    found = replace(found, statements=read_statements(connection, found.table.name, named))
     for row in rows:
         tell(f"searching by name {row.name}")
         try:
@@ -490,12 +495,11 @@ class _Doctor:
         )
 
     def with_tenants(self, found: Diagnosis) -> Diagnosis:
-        """Add tenants, and the statements of applications."""
+        """Add tenants."""
         told = read_tenants(self._connection, self._oid, self._tenant)
-        statements = read_statements(self._connection, self._facts.name, [])
         sure = next((one for one in told if one.source != "the key"), None)
         guessed = next((one for one in told if one.source == "the key"), None)
-        return replace(found, tenant=sure, key_tenant=guessed, statements=statements)
+        return replace(found, tenant=sure, key_tenant=guessed)
 
     def _measure(self, asked: list[Query], diagnosis: Diagnosis) -> dict[str, float | None]:
         """Add scopes, points and codes to a diagnosis; return the first median of each index."""
