@@ -11,6 +11,7 @@ run continues (``--again`` measures all again). About 30 minutes.
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -240,10 +241,13 @@ def recall(found: Sequence[Sequence[float]], furthest: Sequence[float]) -> float
     )
 
 
-def settings_of(kind: str) -> Iterator[tuple[int, int]]:
+def settings_of(kind: str, partitions: int) -> Iterator[tuple[int, int]]:
     """Yield candidates and effort, the cheapest first as a rule."""
     if kind in ("lists", "codes in IVFFlat"):
         yield from ((n, lists) for lists in _LISTS for n in (30, 60, 120))
+    elif partitions:
+        # Each part finds as many rows as the effort says.
+        yield from ((n, n // share) for n in _EFFORTS for share in (5, 3, 2, 1))
     else:
         yield from ((n, n) for n in _EFFORTS)
 
@@ -260,7 +264,7 @@ def reached(
     """Return the cheapest search of a set that reaches the goal, and all that was tried."""
     best, tried = None, []
     n = len(furthest)
-    for candidates, effort in settings_of(kind):
+    for candidates, effort in settings_of(kind, case.partitions):
         statement = searched(case, name, f", {candidates}, {effort}")
         search = Search(uri, case, statement, candidates=candidates, effort=effort)
         search.ask(range(min(20, n)))
@@ -278,7 +282,7 @@ def reached(
             if best is not None:
                 best.connection.close()
             best = search
-            if kind not in ("lists", "codes in IVFFlat"):
+            if kind not in ("lists", "codes in IVFFlat") and not case.partitions:
                 break
         elif best is not None and search.milliseconds > 2 * best.milliseconds:
             break
@@ -309,7 +313,8 @@ def decide(uri: str, case: Case, memory: int, seed: int) -> Entry:
     ]  # fmt: skip
     start = time.perf_counter()
     command = [sys.executable, "-m", "pg_hashindex", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = os.environ | ({"PGOPTIONS": "-c app.tenant=0"} if case.policy else {})
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if result.returncode not in (0, 1):
         raise SystemExit(f"doctor failed: {result.stderr}")
     said = json.loads(result.stdout)

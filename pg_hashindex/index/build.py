@@ -180,7 +180,7 @@ def measure(coming: IndexRow) -> None:
     with translated_errors(coming), coming.connection.transaction():
         candidates, effort, recall = one_row(coming.connection, _FINISH, values)
     if recall is not None:
-        lists = f" of {effort} lists" if coming.access == "lists" else ""
+        lists = f" of {effort} list{'s' * (effort != 1)}" if coming.access == "lists" else ""
         tell(f"searches keep {candidates} candidates{lists}: recall@10 {recall:.3g}")
 
 

@@ -120,7 +120,7 @@ def test_from_nothing(start, bare, monkeypatch):
     assert f"training model {NAME}" in result.stderr
     index = HashIndex.open(bare, NAME)
     # 32 dimensions have 32 projections at the most.
-    assert (index.n_bits, len(index.cuts), index.metric, index.access) == (96, 3, "cosine", "scan")
+    assert (index.n_bits, len(index.cuts), index.metric, index.access) == (96, 3, "cosine", "lists")
     assert index.waiting() == 0
     assert recall(bare) >= 0.93
     # Its last lines can be pasted.
@@ -437,6 +437,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
             effort, 10, 9, found,
         )  # fmt: skip
 
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, effort=80))
     monkeypatch.setattr(Measuring, "measure", measure)
     result = start("--access", "lists", "--yes", code=0 if said is None else 1)
     index = HashIndex.open(bare, NAME)
@@ -672,6 +673,6 @@ def test_a_recall_out_of_reach(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.quality.code_fits.train", partial(train, n_bits=2))
     monkeypatch.setattr("pg_hashindex.quality.tuning._COUNTS", (10,))
     result = start("--access", "lists", "--yes", "--recall", "1", code=1)
-    assert re.search(r"recall 1 is not reached: \d+ candidates find 0\.\d+, and", result.stderr)
+    assert re.search(r"recall 1 is not reached: \d+ candidates of \d+ lists? find 0\.\d+, and", result.stderr)
     assert "to reach it: take more bits: pg-hashindex model train docs_v" in result.stderr
     assert HashIndex.open(bare, NAME).waiting() == 0

@@ -246,7 +246,7 @@ def test_commands(url, indexed, command):
         idle.execute(WRITE)
         refused = CliRunner().invoke(main, arguments)
         assert refused.exit_code == 3
-        assert re.match(IN_USE, refused.stderr.removeprefix("Error: "))
+        assert re.match(IN_USE, refused.stderr.rpartition("Error: ")[2])
         assert f"(processes {idle.info.backend_pid} hold locks on it)" in refused.stderr
         assert state(indexed.connection) == before
     done = CliRunner().invoke(main, arguments)
