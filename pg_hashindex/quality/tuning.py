@@ -257,7 +257,9 @@ def apply(index: HashIndex, tuned: Tuned) -> HashIndex:
 
 def describe(point: Measured) -> str:
     """Return the settings of a measurement in words."""
-    effort = "" if point.access != "lists" else f" of {point.effort} list{"s" * (point.effort != 1)}"
+    effort = (
+        "" if point.access != "lists" else f" of {point.effort} list{'s' * (point.effort != 1)}"
+    )
     return f"{point.candidates} candidates{effort}"
 
 

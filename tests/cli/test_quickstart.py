@@ -673,6 +673,8 @@ def test_a_recall_out_of_reach(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.quality.code_fits.train", partial(train, n_bits=2))
     monkeypatch.setattr("pg_hashindex.quality.tuning._COUNTS", (10,))
     result = start("--access", "lists", "--yes", "--recall", "1", code=1)
-    assert re.search(r"recall 1 is not reached: \d+ candidates of \d+ lists? find 0\.\d+, and", result.stderr)
+    assert re.search(
+        r"recall 1 is not reached: \d+ candidates of \d+ lists? find 0\.\d+, and", result.stderr
+    )
     assert "to reach it: take more bits: pg-hashindex model train docs_v" in result.stderr
     assert HashIndex.open(bare, NAME).waiting() == 0

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import signal
 from dataclasses import dataclass
 
@@ -17,14 +18,19 @@ from pg_hashindex.errors import HashIndexError
 
 FAULTS = ("client", "server", "terminate", "backend", "cut")
 
-# In a row of the catalog of indexes, what depends on when or on how many rows.
+# In a row of the catalog of indexes, what depends on when or on which rows: settings are measured.
 _INDEX_ROWS = """
     SELECT to_jsonb(i) - 'created_at' || to_jsonb(s)
         - '{id,created_at,model_id,trained_rows,generation,table_oid,codes_oid}'::text[]
+        - '{candidates,effort}'::text[]
         || jsonb_build_object('bound', hashindex._is_bound(i, s), 'model', m.name)
     FROM hashindex.index i JOIN hashindex.index_set s ON s.index_name = i.name
     JOIN hashindex.model m ON m.id = s.model_id ORDER BY i.name, s.state
 """
+
+
+# The same in a search function.
+_MEASURED = re.compile(r"(coalesce\(\$[34], |_candidates_for\(\$2, )\d+")
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,10 @@ def holds(url):
     """Return what a database holds, but for what depends on the moment."""
     with psycopg.connect(url, autocommit=True) as connection:
         found = catalog(connection)
+        found["functions"] = [
+            (name, _MEASURED.sub(r"\1N", body), *others)
+            for name, body, *others in found["functions"]
+        ]
         if ("hashindex.index",) in {row[:1] for row in found["relations"]}:
             found["rows of index"] = connection.execute(_INDEX_ROWS).fetchall()
     return found

@@ -127,3 +127,30 @@ def test_evaluate_prints_the_recall_within_tenants_by_size(connection, vectors, 
             "SELECT hashindex.recall('docs', sample => 20, tenant => %s)", [one["tenant"]]
         )
         assert sample.fetchone()[0] == pytest.approx(one["recall"])
+
+
+@pytest.mark.parametrize(("seconds", "compared"), [(0, 5), (None, 20)])
+def test_five_queries_are_compared_however_slow_a_table_is(connection, vectors, seconds, compared):
+    create(connection, model="none")
+    (found,) = connection.execute(
+        "SELECT cardinality(t.wanted) FROM hashindex.index i, "
+        "hashindex._draw_queries(i, 'embedding', 0, 20) d, "
+        "hashindex._true_neighbours(i, 'embedding', 10, d.ids, d.queries, NULL, %s::float8) t",
+        [seconds],
+    ).fetchone()
+    assert found == compared
+
+
+def test_searches_of_all_tenants_find_as_much_as_those_within_the_largest(connection, vectors):
+    """Its lists are measured; as large a share of all is read for all of them."""
+    connection.execute("UPDATE docs SET account = CASE WHEN id < 400 THEN 0 ELSE id % 10 END")
+    where = {"table": "docs", "column": "embedding"}
+    index = HashIndex.create(connection, "docs", access="lists", tenant="account", **where)
+    everywhere = index.search(vectors[5], 11, all_tenants=True)
+    assert everywhere[0].id == 5
+    hits = sum(
+        len({hit.id for hit in index.search(vectors[row], 11, all_tenants=True)} - {row}
+            & nearest(vectors, vectors[row], row))
+        for row in range(0, ROWS, 40)
+    )  # fmt: skip
+    assert hits / (10 * (ROWS // 40)) >= 0.9
