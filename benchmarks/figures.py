@@ -126,6 +126,7 @@ PARTS: list[Part] = [
     ),
     *_simple("tenants", "writes", "dimensions", "cuts", "faiss_codes", "hybrid"),
     *_simple("near_duplicates", "start", "reliability", "labels"),
+    Part("decisions", "decisions.py --queries 100", "decisions", first="--again"),
     *_scale(),
     Part("citus", "citus.py CITUS_URL --shards 0 8", "citus", first="--again"),
     Part("ann-benchmarks", "ann_benchmarks/run.py ANN_BENCHMARKS", "ann_benchmarks"),

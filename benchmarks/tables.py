@@ -426,11 +426,26 @@ def label_precision() -> str:
     return common.table(["", *headings], lines)
 
 
+def decisions() -> str:
+    """What doctor decides for six tables, and its time over that of the best set that fits."""
+    lines = []
+    for name, found in read("decisions").items():
+        cells = []
+        for label in ("much", "little"):
+            decided = found[label]
+            taken = decided["decisions"][0]["set"]
+            better = "" if taken == decided["best"] else f"; {decided['best']} 1"
+            cells.append(f"{taken} {decided['ratio']:.2f}{better}")
+        lines.append([f"{name}, {found['rows']:,} x {found['dimension']}", *cells])
+    return common.table(["table", "everything fits", "halfvecs do not fit"], lines)
+
+
 def _precise(found: dict[str, float]) -> str:
     return f"{found['label_precision']:.3f}; {found['p50_ms']:.1f} ms"
 
 
 TABLES = {
+    "decisions": decisions,
     "labels": label_precision,
     "cuts": cuts,
     "faiss-codes": faiss_codes,
