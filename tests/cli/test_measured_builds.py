@@ -22,7 +22,7 @@ CREATE = (
     "--model",
     "lsh",
 )
-SAID = re.compile(r"searches keep (\d+) candidates(?: of (\d+) lists)?: recall@10 ([\d.]+)")
+SAID = re.compile(r"searches keep (\d+) candidates(?: of (\d+) lists?)?: recall@10 ([\d.]+)")
 
 
 def counts(connection):
