@@ -427,7 +427,7 @@ def label_precision() -> str:
 
 
 def decisions() -> str:
-    """What doctor decides for six tables, and its time over that of the best set that fits."""
+    """Return doctor's decisions for six tables, and their time over the best that fits."""
     lines = []
     for name, found in read("decisions").items():
         cells = []
