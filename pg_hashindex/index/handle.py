@@ -113,7 +113,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         DuplicateNameError, InvalidInputError, UnknownModelError, MissingRightsError
             Nothing is changed then.
         """
-        for what, value in (("name", name), ("table", table), ("column", column)):
+        texts = {"name": name, "table": table, "column": column, "model": model or ""}
+        for what, value in texts.items():
             if not isinstance(value, str):
                 raise InvalidInputError(f"{what} must be text, got a {type(value).__name__}")
         given = checked_options(name, options)

@@ -58,14 +58,7 @@ _LISTED = query("doctor.listed")
 _TENANTS = query("doctor.tenants")
 
 _STATEMENTS = query("doctor.statements")
-
-_COUNTED: LiteralString = """
-    SELECT count(*), coalesce(sum(s.calls), 0)::bigint FROM {view} s
-    WHERE s.dbid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-      AND (s.query ~ $1 OR s.query ~ $2 AND s.query ~ '<(->|=>|#>|\\+>)')
-      -- The doctor's own.
-      AND s.query !~ '^EXPLAIN|hashindex_table'
-"""
+_COUNTED = query("doctor.counted")
 
 _NAMES: LiteralString = """
     WHERE i.column_name = $2::text

@@ -100,6 +100,14 @@ FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg
 JOIN pg_catalog.pg_class c ON d.classid = 'pg_catalog.pg_class'::regclass::oid AND c.oid = d.objid AND c.relname = 'pg_stat_statements'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE e.extname = 'pg_stat_statements'
 
+-- name: counted
+-- Statements that search a table, and their calls. $1, $2: patterns of the search functions and of the table.
+SELECT count(*), coalesce(sum(s.calls), 0::numeric)::bigint FROM {view} s
+WHERE s.dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+  AND (s.query ~ $1 OR s.query ~ $2 AND s.query ~ '<(->|=>|#>|\+>)')
+  -- The doctor's own.
+  AND s.query !~ '^EXPLAIN|hashindex_table'
+
 -- name: indexes
 -- Indexes of pgvector's whose definition names a column, with those of the partitions. $1: the table's
 -- oid; $2: the column. The columns are fields of VectorIndex, but for the first two.

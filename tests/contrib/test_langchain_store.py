@@ -55,7 +55,7 @@ def test_scores_are_those_of_all_documents(make_store, metric, kind):
 def test_a_trained_index_is_what_searches_go_by(make_store, connection):
     """Candidates are the nearest by code; a store that was opened before takes it too."""
     made, before = make_store(), make_store()
-    model = made.train_index(method="lsh", n_bits=16, force=True)
+    model = made.train_index(method="lsh", n_bits=16, force=True, access="scan")
     assert store.load(connection, "langchain_documents_idx").checksum == model.checksum
     assert model.metric == "cosine"
     query = np.array(EMBEDDINGS.embed_query("question"))

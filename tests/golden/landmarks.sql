@@ -64,6 +64,7 @@ DECLARE
     hashindex_cost double precision;
     hashindex_rows double precision;
     hashindex_share double precision;
+    hashindex_spread double precision;
     -- Rows that are to match the filter.
     hashindex_wanted integer := hashindex_n;
     hashindex_needed double precision;

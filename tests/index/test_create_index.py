@@ -166,7 +166,7 @@ def test_a_unique_index_that_is_not_a_key(undone, model, index_on):
 def test_arguments_that_are_not_text(connection, items, model, what):
     given = {"name": "i", "table": "items", "column": "embedding", "model": "lsh"} | {what: model}
     with pytest.raises(InvalidInputError, match=f"{what} must be text, got a Model"):
-        begin_lists(connection, **given)
+        HashIndex.create(connection, **given)
 
 
 @pytest.mark.parametrize("wrong", [5, b"lsh", ["lsh"]])

@@ -26,6 +26,7 @@ EXTREME = {
 # Errors of statements that our functions write, which a wrong role, table or filter breaks.
 SYNTAX_ERROR = {
     "_create_codes",
+    "_create_log",
     "_create_triggers",
     "_estimate",
     "_exact_search",

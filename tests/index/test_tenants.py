@@ -367,7 +367,7 @@ def test_all_tenants_are_searched_when_they_are_asked_for(index):
         assert keys(every) == nearest(index, query, 10, "true")
         found = keys(index.search(query, 10, all_tenants=True))
         assert len(set(found) & set(nearest(index, query, 10, "true"))) >= 9
-    recall = index.connection.execute("SELECT hashindex.recall('things_idx', 5, 1000, 20)")
+    recall = index.connection.execute("SELECT hashindex.recall('things_idx', 5, 1000)")
     assert recall.fetchone()[0] > 0.9
 
 

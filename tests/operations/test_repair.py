@@ -309,10 +309,20 @@ def test_a_swap_that_was_cut_off_is_undone(index, other):
     assert operations.repair(index, undo=True).done == ()
 
 
+def fill(index):
+    """Add rows, of which no number of candidates that is tried reaches all."""
+    index.connection.execute(
+        "INSERT INTO items (id, embedding) SELECT n, array_agg(random() - 0.5)::vector "
+        "FROM generate_series(1001, 6000) n, generate_series(1, 8) d GROUP BY n"
+    )
+    index.configure(candidates=2000)
+
+
 def test_a_swap_that_would_lower_recall_is_left(index):
     weights = np.zeros((12, 8), np.float32)
     poor = Model("poor", "byhand", 8, (Layer("affine", weights, np.ones(12, np.float32)),))
     store.save(index.connection, poor)
+    fill(index)
     begin_swap(index, "poor")
     found = operations.repair(index)
     assert len(found.left) == 1

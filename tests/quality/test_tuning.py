@@ -282,7 +282,7 @@ def test_the_frontier(listed, given):
             lambda p, c: min(0.9, p / 800), lambda p, c: p / 4, None,
             "and with more of them an exact search is faster", "--method itq",
         ),
-        (lambda p, c: 0.99, cost, 0.2, "1 lists find 0.99 in", "allow more time, or a lower"),
+        (lambda p, c: 0.99, cost, 0.2, "1 list find 0.99 in", "allow more time, or a lower"),
         (lambda p, c: 0.99, cost, 0.2, "find 0.99 in", "search exactly, by hashindex.exact_search"),
     ],
     ids=["codes", "slow", "max_ms", "exact"],

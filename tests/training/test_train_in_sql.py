@@ -104,7 +104,9 @@ def test_an_index_takes_what_training_found(filled):
         "SELECT hashindex.create_index('texts', '\"A b\".texts', 'the vector', 'texts', "
         "access => 'lists')"
     )
-    found = filled.execute("SELECT candidates FROM hashindex.index_set").fetchone()
+    found = filled.execute(
+        "SELECT hashindex._usual_candidates(i, m) FROM hashindex.index i, hashindex.model m"
+    ).fetchone()
     enough = model.training["recall"]["candidates"]
     assert found[0] == ceil(enough * (ROWS / (ROWS - 1)) ** 0.2) < 200
 
