@@ -87,7 +87,7 @@ def test_the_round_trip(project, connection, second, vectors):
         [],
         [(*place, "lsh:1", "scan", 200)],
         [(*place, "lsh:2", "lists", 77)],
-        [(*place, "lsh:2", "scan", 200)],
+        [(*place, "lsh:2", "scan", 80)],
         [],
     ]
     assert states == expected
