@@ -180,7 +180,7 @@ BEGIN
     END LOOP;
     s.candidates := n;
     IF s.effort IS NULL AND (in_parts OR most IS NOT NULL) THEN
-        -- Where the candidates are too few for the goal, as much as more effort finds.
+        -- Candidates may be too few for the goal: then as much as more effort finds is enough.
         goal := least(goal, known.recall, known.least_recall + 0.01);
         FOR place IN 0..20 LOOP
             effort := CASE s.access WHEN 'ivfflat' THEN 2 ^ place WHEN 'lists' THEN least(1000, 2 ^ (place / 2.0)) ELSE ceil(n * (place + 2) / 12.0) END;

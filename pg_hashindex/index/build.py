@@ -189,7 +189,7 @@ def _measure_lists(coming: IndexRow) -> None:
     try:
         measure(coming)
     except HashIndexError as error:
-        # That it was dropped meanwhile is no failure of the measure.
+        # It may have been dropped meanwhile, which is another error.
         read_row(coming.connection, coming.name)
         warnings.warn(
             f"index {coming.name!r} was not measured: {error}; measure it by: pg-hashindex tune "

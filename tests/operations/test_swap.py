@@ -300,7 +300,7 @@ def test_another_access_path_may_be_asked_for(index, other):
 
 
 def test_a_model_of_less_recall_is_refused(index, poor, vectors):
-    # Of so many rows no number of candidates that is tried reaches all.
+    # No number of candidates that is tried reaches all of these rows.
     index.connection.execute(
         "INSERT INTO items (id, embedding) SELECT n, array_agg(random() - 0.5)::vector "
         "FROM generate_series(1001, 6000) n, generate_series(1, 8) d GROUP BY n"
