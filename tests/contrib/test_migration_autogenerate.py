@@ -66,7 +66,7 @@ def test_the_round_trip(project, connection, second, vectors):
     text = project.generate("metric")
     assert body(text, "upgrade") == [
         "op.drop_hash_index('items_idx', table='items', column='embedding', model='lsh:2', "
-        "key_columns=['id'], access='lists', candidates=77, effort=2)",
+        "key_columns=['id'], access='lists', candidates=77, effort=24)",
         "op.create_hash_index('items_idx', 'items', 'embedding', model='lsh', metric='cosine', "
         "access='scan')",
     ]
