@@ -35,7 +35,9 @@ DECLARE
     hashindex_cost double precision;
     hashindex_rows double precision;
     hashindex_share double precision;
+{if tenant}
     hashindex_spread double precision;
+{end tenant}
     -- Rows that are to match the filter.
     hashindex_wanted integer := hashindex_n;
     hashindex_needed double precision;

@@ -70,7 +70,7 @@ def test_functions_of_an_index(connection, name):
     layers = [normalize(), affine(np.random.default_rng(1).standard_normal((16, 8)))]
     store.save(connection, Model("cuts", "byhand", 8, layers, cuts=(-0.5, 0, 0.5)))
     options = {"column": "embedding", "model": "cuts", "metric": "cosine", **INDEXES[name]}
-    index = begin_lists(connection, name, access="lists", **options)
+    index = begin_lists(connection, name, access="lists", candidates=200, effort=80, **options)
     index.encode()
     index = HashIndex.open(connection, name)
     assert (index.access, index.state) == ("lists", "used")

@@ -52,8 +52,8 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.vector := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
-    hashindex_n integer := CASE WHEN coalesce($3, 80) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, 80)), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
-    hashindex_probes integer := CASE WHEN coalesce($4, 2) BETWEEN 1 AND 1000 THEN coalesce($4, 2) ELSE hashindex._refuse('effort', $4, '1 to 1000') END;
+    hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, 200)), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+    hashindex_probes integer := CASE WHEN coalesce($4, 80) BETWEEN 1 AND 1000 THEN coalesce($4, 80) ELSE hashindex._refuse('effort', $4, '1 to 1000') END;
     hashindex_filter text;
     hashindex_equals jsonb := nullif($6, '{}');
     hashindex_condition text;
@@ -64,7 +64,6 @@ DECLARE
     hashindex_cost double precision;
     hashindex_rows double precision;
     hashindex_share double precision;
-    hashindex_spread double precision;
     -- Rows that are to match the filter.
     hashindex_wanted integer := hashindex_n;
     hashindex_needed double precision;
