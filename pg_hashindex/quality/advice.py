@@ -333,7 +333,7 @@ def expected_ms(facts: Facts, kind: Kind, size: int, candidates: int) -> float:
     reranked = candidates * (row + 0.08 * cold)
     if kind in ("codes in IVFFlat", "lists"):
         return 0.3 + facts.rows * 4e-6 * (1.5 if kind == "lists" else 2.5) + reranked + outside
-    effort = 40 if kind == "vectors" else candidates
+    effort = 26 if kind == "vectors" else candidates
     elements = 20 * effort * (facts.parts if facts.parts == 1 else facts.parts / 2)
     width = 2 * facts.dimension if kind == "vectors" else facts.dimension / 4
     walked = elements * (0.00045 + 0.00019 * width / 1000 + 0.03 * outside)
