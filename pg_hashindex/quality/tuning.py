@@ -5,7 +5,7 @@ Both are arguments of a search, so the index itself is measured, as it is, and n
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -218,8 +218,8 @@ def tune_built(
 ) -> tuple[Tuned, bool]:
     """Tune an index whose build has ended; return what was measured, and whether it was stored.
 
-    Settings of an index that was ``complete`` before are only replaced by fewer candidates or
-    effort, if they are good enough, since times differ from run to run.
+    An index that was ``complete`` before keeps its effort, and takes the fewest candidates that
+    are enough with it, if any are: times differ from run to run, and with them the best effort.
     """
     usual = index.row.candidates
     # Lists have an effort for each.
@@ -231,9 +231,10 @@ def tune_built(
         most_seconds=_BUILT_SECONDS,
         candidates=fewer_candidates or (max(CANDIDATES[0], usual // 2),),
     )
-    own, best = tuned.own, tuned.best
-    fewer = all(a <= b for a, b in zip(_size(best), _size(own), strict=True))
-    stored = best != own and (not complete or fewer or not own.reaches(recall))
+    if complete and tuned.own.reaches(recall):
+        enough = [p for p in tuned.points if p.effort == tuned.own.effort and p.reaches(recall)]
+        tuned = replace(tuned, best=min(enough, key=_size))
+    stored = tuned.best != tuned.own
     if stored:
         apply(index, tuned)
     return tuned, stored
