@@ -9,7 +9,7 @@ answers are compared on the same rows; `quality.advice` says what follows from i
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import compress
 from typing import Any, LiteralString
@@ -338,6 +338,8 @@ class _Doctor:
         # The rows that were drawn, and their places.
         self._rows: NDArray[np.float32]
         self._places: list[Any]
+        # Place, vector and distance of the rows nearest to each of the first queries.
+        self._near: list[list[Any]] = []
         # Counts searches that are done, of those planned.
         self._bar: Progress
 
@@ -569,16 +571,17 @@ class _Doctor:
         left = self._deadline - time.monotonic()
         until = time.monotonic() + _SHARE_OF_TRUTH * left
         answers = Answers([], [])
+        exact = Exact(self._column, metric).search(self._k + 1, conditions=(condition, filter_))
+        # The same searches find what codes are tried with.
+        first = (metric, condition, filter_) == (self._metric, None, None)
+        n_near = _CODE_QUERIES if first and self._tries_codes else 0
+        nearest = self._column.statement(_NEAR, metric, max(self._k, _NEAR_ROWS) + 1)
+        parts = (nearest, asked[:n_near], self._near), (exact, asked[n_near:], None)
         try:
             with self._by(until):
-                self._ask(
-                    Exact(self._column, metric).search(
-                        self._k + 1, conditions=(condition, filter_)
-                    ),
-                    asked,
-                    until,
-                    answers,
-                )
+                for statement, part, near in parts:
+                    if part:
+                        self._ask(statement, part, until, answers, near=near)
         except _LateError:
             pass
         if not answers.distances:
@@ -726,8 +729,8 @@ class _Doctor:
         usable = are_trainable(self._rows)
         X, places = self._rows[usable], list(compress(self._places, usable))
         until = time.monotonic() + _SHARE_OF_CODES * (self._deadline - time.monotonic())
-        near = self._near(asked[:_CODE_QUERIES], until)
-        if not near:
+        near = [rows[:_NEAR_ROWS] for rows in self._near]
+        if not near or min(map(len, near)) < 10:
             return
         queries = np.stack([query.vector.to_numpy() for query in asked[: len(near)]])
         length = min(len(rows) for rows in near)
@@ -750,21 +753,6 @@ class _Doctor:
             self._bar.update()
             self._tell(f"{code}: {fit.candidates} candidates of {fit.rows} rows")
             yield fit
-
-    def _near(self, asked: list[Query], until: float) -> list[list[Any]]:
-        """Return place and vector of the rows nearest to each query; none in a small table."""
-        statement = self._column.statement(_NEAR, self._metric, _NEAR_ROWS + 1)
-        found: list[list[Any]] = []
-        with suppress(_LateError), self._by(until), reading(self._connection, statement):
-            run = Prepared(self._connection, statement)
-            for query in asked:
-                others = [row for row in run(query.vector) if row[:2] != query.row_id]
-                near = [row for row in others[:_NEAR_ROWS] if row[2] is not None]
-                if len(near) < 10:
-                    return []
-                found.append(near)
-                self._limit(until)
-        return found
 
     # Statements ---------------------------------------------------------------------------------
 
@@ -810,14 +798,20 @@ class _Doctor:
         until: float,
         answers: Answers,
         warm_up: int = 0,
+        near: list[list[Any]] | None = None,
     ) -> None:
-        """Ask queries one after the other, and leave out the row that each was taken from."""
+        """Ask queries one after the other, and leave out the row that each was taken from.
+
+        Rows end with their distances; ``near`` takes the others of each query.
+        """
         run = Prepared(self._connection, statement)
 
         def search(query: Query) -> list[Any]:
             rows = run(query.vector)
-            others = [row[1:] for row in rows if row[:2] != query.row_id and row[2] is not None]
-            return [row for row in others[: self._k] if np.isfinite(row[1])]
+            others = [row for row in rows if row[:2] != query.row_id and row[-1] is not None]
+            if near is not None:
+                near.append(others)
+            return [row for row in others[: self._k] if np.isfinite(row[-1])]
 
         def done() -> None:
             self._bar.update()
