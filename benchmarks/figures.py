@@ -1,7 +1,8 @@
 """Measure every figure of README and docs, part after part, alone on the machine.
 
-``python benchmarks/figures.py`` runs the parts that no run has measured with this code and script;
-``--list`` shows them. A part ends after 40 minutes at the latest; call it again to continue.
+``python benchmarks/figures.py`` runs the parts whose code or script has changed since they were
+measured; ``--list`` shows them. A part ends after 40 minutes at the latest; call it again to
+continue.
 `figures.json` keeps how each part was measured. The tables are then written by `tables.py`.
 """
 
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +32,15 @@ from common import (
 from pg_hashindex.papers.figures import FIGURES
 
 MARKS = RESULTS / "figures.json"
-#: Dependencies of each figure, beside its benchmark.
-MEASURED = ("pg_hashindex", "cli", "sql", "alembic")
+#: What a part measures, beside its script: sets that are built, written and searched; scores of
+#: methods; or commands.
+SETS = (
+    "sql",
+    "alembic",
+    *(f"pg_hashindex/{room}" for room in ("db", "hashers", "index", "models", "training")),
+)
+SCORES = ("pg_hashindex/hashers", "pg_hashindex/metrics", "pg_hashindex/papers")
+COMMANDS = ("pg_hashindex", "cli", "sql", "alembic")
 MOST_SECONDS = 40 * 60
 #: The most that others may take of a core, and the seconds for which they are watched.
 BUSY, WATCHED = 0.1, 5.0
@@ -54,12 +63,15 @@ class Part:
         Without ``.json``; several parts may write into one.
     first
         An option for the first run with this code, of scripts that keep what they find in the file.
+    code
+        The files and folders that it measures; a part is run again once one of them has changed.
     """
 
     name: str
     command: str
     file: str
     first: str = ""
+    code: Sequence[str] = SETS
 
     @property
     def missing(self) -> list[str]:
@@ -75,10 +87,19 @@ class Part:
         content = path.read_bytes()
         return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()[:12]
 
-    def is_measured(self, mark: dict[str, Any], now: str) -> bool:
+    @property
+    def trees(self) -> str:
+        """What it measures, as git names it."""
+        found = subprocess.run(
+            ["git", "rev-parse", *(f"HEAD:{path}" for path in self.code)],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        return " ".join(tree[:12] for tree in found.split())
+
+    def is_measured(self, mark: dict[str, Any]) -> bool:
         """Return whether a run with this code and this script has ended."""
         made = mark.get("code"), mark.get("script"), mark.get("ended")
-        return made == (now, self.script, True)
+        return made == (self.trees, self.script, True)
 
     def arguments(self, *, first: bool) -> list[str]:
         words = shlex.split(f"{self.command} {self.first if first else ''}")
@@ -88,8 +109,8 @@ class Part:
         return [sys.executable, str(ROOT / "benchmarks" / script), *others]
 
 
-def _simple(*names: str) -> list[Part]:
-    return [Part(name, f"{name}.py", name) for name in names]
+def _simple(*names: str, code: Sequence[str] = SETS) -> list[Part]:
+    return [Part(name, f"{name}.py", name, code=code) for name in names]
 
 
 def _retrieval(data: str, options: str = "") -> Part:
@@ -125,38 +146,37 @@ PARTS: list[Part] = [
         for data in ("packages", "dims-512", "dims-1536", "synthetic-1m")
     ),
     *_simple("tenants", "writes", "dimensions", "cuts", "faiss_codes", "hybrid"),
-    *_simple("near_duplicates", "start", "reliability", "labels"),
-    Part("decisions", "decisions.py --queries 100", "decisions", first="--again"),
+    *_simple("near_duplicates", "start", "reliability", "labels", code=COMMANDS),
+    Part("decisions", "decisions.py --queries 100", "decisions", first="--again", code=COMMANDS),
     *_scale(),
     Part("citus", "citus.py CITUS_URL --shards 0 8", "citus", first="--again"),
     Part("ann-benchmarks", "ann_benchmarks/run.py ANN_BENCHMARKS", "ann_benchmarks"),
     Part("vectordbbench", "vectordbbench/run.py", "vectordbbench"),
-    *(Part(name, f"papers.py {name}", name) for name in ("hashing", "presets", "defaults")),
+    *(
+        Part(name, f"papers.py {name}", name, code=SCORES)
+        for name in ("hashing", "presets", "defaults")
+    ),
     *(
         Part(
             f"papers {name}",
             f"pg-hashindex bench paper {figure.paper} --figure {name} "
             f"--data {shlex.quote(str(DATA_FOLDER))} --output {PAPERS.relative_to(ROOT)}",
             f"papers/{name}",
+            code=SCORES,
         )
         for name, figure in FIGURES.items()
     ),
 ]  # fmt: skip
 
 
-def code() -> str:
-    """Return the trees of what is measured, as git names them; it must be committed."""
+def require_committed() -> None:
+    """Refuse to measure what is not committed: such a figure belongs to no commit."""
     changed = subprocess.run(
-        ["git", "status", "--porcelain", "--", *MEASURED],
+        ["git", "status", "--porcelain", "--", *COMMANDS],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     if changed:
         sys.exit(f"commit these changes first, or a figure belongs to no commit:\n{changed}")
-    trees = subprocess.run(
-        ["git", "rev-parse", *(f"HEAD:{folder}" for folder in MEASURED)],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    return " ".join(tree[:12] for tree in trees.split())
 
 
 def busy_cores(seconds: float = WATCHED) -> float:
@@ -166,7 +186,7 @@ def busy_cores(seconds: float = WATCHED) -> float:
     return (machine_seconds() - before) / (time.monotonic() - began)
 
 
-def run(part: Part, marks: dict[str, Any], now: str, *, anyway: bool) -> bool:
+def run(part: Part, marks: dict[str, Any], *, anyway: bool) -> bool:
     """Run a part and keep how; return whether it ended."""
     others = busy_cores()
     if others > BUSY and not anyway:
@@ -174,7 +194,13 @@ def run(part: Part, marks: dict[str, Any], now: str, *, anyway: bool) -> bool:
             f"other processes take {others:.2f} of a core, and would be in the figures: "
             "wait for them, or measure with --anyway, which marks the part"
         )
-    mark = {"command": part.command, "file": part.file, "code": now, "script": part.script}
+    now = part.trees
+    mark: dict[str, Any] = {
+        "command": part.command,
+        "file": part.file,
+        "code": now,
+        "script": part.script,
+    }
     mark["ended"] = False
     mark |= circumstances() | {"machine": machine(), "others": round(others, 2)}
     began = time.monotonic()
@@ -207,8 +233,9 @@ def main() -> None:
     chosen = [p for p in PARTS if not args.parts or p.name.startswith(tuple(args.parts))]
     if not chosen:
         sys.exit(f"no part begins with {', '.join(args.parts)}: --list shows them")
-    marks, now = common.read(MARKS), code()
-    left = [part for part in chosen if not part.is_measured(marks.get(part.name, {}), now)]
+    require_committed()
+    marks = common.read(MARKS)
+    left = [part for part in chosen if not part.is_measured(marks.get(part.name, {}))]
     if args.list:
         for part in chosen:
             print(f"{'to do' if part in left else 'done ':5}  {part.name:40}  {part.command}")
@@ -219,7 +246,7 @@ def main() -> None:
     for part in left:
         if part.missing:
             print(f"{part.name}: left out, since {', '.join(part.missing)} is not set")
-        elif not run(part, marks, now, anyway=args.anyway):
+        elif not run(part, marks, anyway=args.anyway):
             failed.append(part.name)
     if failed:
         sys.exit(f"did not end: {', '.join(failed)}")

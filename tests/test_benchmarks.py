@@ -581,6 +581,14 @@ def test_the_module_for_ann_benchmarks_is_what_its_configuration_names():
     assert all(f'"{system["name"]}"' in run for system in systems)
 
 
+def commit(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    person = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    for words in (("add", path), (*person, "commit", "--quiet", "--message", text)):
+        subprocess.run(["git", *words], cwd=path.parent, check=True)
+
+
 @pytest.fixture
 def figures(monkeypatch, tmp_path):
     """The campaign with one part, a script that keeps its arguments and fails on its first run."""
@@ -592,8 +600,12 @@ def figures(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "MARKS", tmp_path / "figures.json")
-    monkeypatch.setattr(module, "PARTS", [module.Part("one", "one.py WORD", "one", "--again")])
-    monkeypatch.setattr(module, "code", lambda: "trees")
+    part = module.Part("one", "one.py WORD", "one", "--again", code=("sets",))
+    monkeypatch.setattr(module, "PARTS", [part])
+    monkeypatch.setattr(module, "COMMANDS", ("sets", "pages"))
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    for folder in module.COMMANDS:
+        commit(tmp_path / folder / "text", "before")
     monkeypatch.setattr(module, "busy_cores", lambda: 0.02)
     monkeypatch.setattr("sys.argv", ["figures.py"])
     monkeypatch.setenv("WORD", "value")
@@ -608,12 +620,17 @@ def test_a_part_that_did_not_end_goes_on_and_one_that_did_is_kept(figures, tmp_p
     assert (tmp_path / "kept").read_text() == "value"
     mark = json.loads(figures.MARKS.read_text())["one"]
     assert mark["ended"]
-    assert mark["code"] == "trees"
     assert mark["machine"]["cpus"]
     (tmp_path / "kept").unlink()
     figures.main()
+    # It measures no pages.
+    (tmp_path / "pages/text").write_text("after")
+    with pytest.raises(SystemExit, match="commit these changes first"):
+        figures.main()
+    commit(tmp_path / "pages/text", "after")
+    figures.main()
     assert not (tmp_path / "kept").exists()
-    monkeypatch.setattr(figures, "code", lambda: "others")
+    commit(tmp_path / "sets/text", "after")
     with pytest.raises(SystemExit, match="did not end: one"):
         figures.main()
     assert (tmp_path / "kept").read_text() == "value --again"
