@@ -35,9 +35,6 @@ DECLARE
     hashindex_cost double precision;
     hashindex_rows double precision;
     hashindex_share double precision;
-{if tenant}
-    hashindex_spread double precision;
-{end tenant}
     -- Rows that are to match the filter.
     hashindex_wanted integer := hashindex_n;
     hashindex_needed double precision;
@@ -94,16 +91,6 @@ BEGIN
         RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
         RETURN;
     END IF;
-{if tenant}
-{if lists}
-    IF $7 IS NULL THEN
-        -- The defaults are enough within the largest tenant. So as large a share of all lists is read, with as many more candidates as more rows need.
-        hashindex_spread := (SELECT sum(l.n) / max(l.n) FROM (SELECT count(*) AS n FROM {landmarks} GROUP BY tenant) l);
-        hashindex_probes := CASE WHEN $4 IS NULL THEN ceil(hashindex_probes * coalesce(hashindex_spread, 1)) ELSE hashindex_probes END;
-        hashindex_n := CASE WHEN $3 IS NULL THEN ceil(hashindex_n * coalesce(hashindex_spread, 1) ^ 0.2) ELSE hashindex_n END;
-    END IF;
-{end lists}
-{end tenant}
     -- A caller without rights on codes has none on models.
     hashindex_projection := {projection};
     hashindex_codes := {query_codes};
@@ -216,7 +203,8 @@ BEGIN
     IF hashindex_found = 0 THEN
         RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
     END IF;
-EXCEPTION WHEN undefined_table THEN
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
     -- A build may have dropped these codes meanwhile. The function is another one then.
     IF {codes_are_there} THEN
         RAISE;

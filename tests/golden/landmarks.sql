@@ -197,7 +197,8 @@ BEGIN
     IF hashindex_found = 0 THEN
         RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
     END IF;
-EXCEPTION WHEN undefined_table THEN
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    PERFORM hashindex._refuse_renamed(hashindex.find_index('landmarks'));
     -- A build may have dropped these codes meanwhile. The function is another one then.
     IF (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
         RAISE;

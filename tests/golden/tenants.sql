@@ -64,7 +64,6 @@ DECLARE
     hashindex_cost double precision;
     hashindex_rows double precision;
     hashindex_share double precision;
-    hashindex_spread double precision;
     -- Rows that are to match the filter.
     hashindex_wanted integer := hashindex_n;
     hashindex_needed double precision;
@@ -124,12 +123,6 @@ BEGIN
             AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.posts'::regclass IN (h.inhrelid, h.inhparent)))) THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
         RETURN;
-    END IF;
-    IF $7 IS NULL THEN
-        -- The defaults are enough within the largest tenant. So as large a share of all lists is read, with as many more candidates as more rows need.
-        hashindex_spread := (SELECT sum(l.n) / max(l.n) FROM (SELECT count(*) AS n FROM hashindex.set_SET_landmarks GROUP BY tenant) l);
-        hashindex_probes := CASE WHEN $4 IS NULL THEN ceil(hashindex_probes * coalesce(hashindex_spread, 1)) ELSE hashindex_probes END;
-        hashindex_n := CASE WHEN $3 IS NULL THEN ceil(hashindex_n * coalesce(hashindex_spread, 1) ^ 0.2) ELSE hashindex_n END;
     END IF;
     -- A caller without rights on codes has none on models.
     hashindex_projection := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
@@ -221,7 +214,8 @@ BEGIN
     IF hashindex_found = 0 THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
     END IF;
-EXCEPTION WHEN undefined_table THEN
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    PERFORM hashindex._refuse_renamed(hashindex.find_index('tenants'));
     -- A build may have dropped these codes meanwhile. The function is another one then.
     IF (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
         RAISE;
