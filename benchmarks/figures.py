@@ -32,8 +32,8 @@ from common import (
 from pg_hashindex.papers.figures import FIGURES
 
 MARKS = RESULTS / "figures.json"
-#: What a part measures, beside its script: sets that are built, written and searched; scores of
-#: methods; or commands.
+#: Code that a part measures, beside its script: sets that are built, written and searched; scores
+#: of methods; or commands.
 SETS = (
     "sql",
     "alembic",
@@ -89,7 +89,7 @@ class Part:
 
     @property
     def trees(self) -> str:
-        """What it measures, as git names it."""
+        """Names that git gives to the code that it measures."""
         found = subprocess.run(
             ["git", "rev-parse", *(f"HEAD:{path}" for path in self.code)],
             cwd=ROOT, capture_output=True, text=True, check=True,
