@@ -47,7 +47,7 @@ AS $$
 BEGIN
     IF tenant_column IS NULL AND (tenant IS NOT NULL OR all_tenants) THEN
         RAISE EXCEPTION 'index "%" has no tenants', index_name USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave tenant and all_tenants out, or filter by the column.';
-    ELSIF tenant IS NULL AND all_tenants IS NOT TRUE AND where_equals -> tenant_column IS NULL AND NOT row_security_active(base)
+    ELSIF tenant_column IS NOT NULL AND tenant IS NULL AND all_tenants IS NOT TRUE AND where_equals -> tenant_column IS NULL AND NOT row_security_active(base)
         AND has_column_privilege(base, tenant_column, 'SELECT') THEN
         RAISE EXCEPTION 'index "%" has tenants, and the search names none', index_name USING ERRCODE = 'invalid_parameter_value',
             HINT = format('Name a value of column "%s" as tenant, or search the rows of all tenants: all_tenants => true.', tenant_column);

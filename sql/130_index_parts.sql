@@ -138,7 +138,7 @@ DECLARE
     named text;
 BEGIN
     SELECT n.nspname, c.relname INTO own FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = base;
-    named := CASE WHEN format('%s_%s', own.nspname, name) ~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN format('%s_%s', own.nspname, name)
+    named := CASE WHEN format('%s_%s', own.nspname, name) ~ '^[A-Za-z0-9_][A-Za-z0-9_-]{0,39}$' THEN format('%s_%s', own.nspname, name)
         ELSE left(name, 31) || '_' || left(md5(own.nspname), 8) END;
     RETURN CASE WHEN EXISTS (
         SELECT FROM hashindex.index i

@@ -88,7 +88,7 @@ DECLARE
 BEGIN
     IF missing IS NOT NULL THEN
         RAISE EXCEPTION '% is NULL', missing USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    ELSIF name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
+    ELSIF name !~ '^[A-Za-z0-9_][A-Za-z0-9_-]{0,39}$' THEN
         RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', name USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
     ELSIF EXISTS (SELECT FROM hashindex.index x WHERE x.name = name) THEN
         RAISE EXCEPTION 'index "%" exists already', name USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another set by a swap.';
@@ -267,6 +267,11 @@ BEGIN
         s := hashindex._begin_set_of_lists(i, s);
         RETURN;
     END IF;
+    IF s.model_id IS NULL AND s.stores THEN
+        RAISE EXCEPTION 'store keeps codes, and the set has vectors' USING ERRCODE = 'invalid_parameter_value', HINT = 'Name a model, or leave store out.';
+    END IF;
+    -- By it a repair knows the table after a rename.
+    s.table_oid := base;
     IF s.model_id IS NULL THEN
         s.halves := hashindex._vector_type(base, s.column_name) = '{ext}.halfvec';
         IF NOT s.halves THEN
@@ -391,6 +396,9 @@ BEGIN
         coming := (hashindex._measure_set(i, coming, sample => 0)).s;
     END IF;
     UPDATE hashindex.index_set x SET (state, candidates, effort) = ('used', coming.candidates, coming.effort) WHERE x.id = coming.id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'set % of index "%" was dropped meanwhile', coming.id, i.name USING ERRCODE = 'serialization_failure', HINT = 'See what it has: pg-hashindex index show.';
+    END IF;
     UPDATE hashindex.index x SET column_name = coming.column_name WHERE x.name = i.name RETURNING x.* INTO i;
     PERFORM hashindex._create_search(i);
     IF former.access IN ('lists', 'scan') THEN

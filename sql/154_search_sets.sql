@@ -57,12 +57,17 @@ DECLARE
     own_path text := current_setting('search_path');
     filter_path text := CASE WHEN filter IS NULL THEN own_path ELSE caller_path END;
     wanted integer;
+    -- The filter and the tenant.
+    condition text;
+    matching double precision;
+    visited double precision := 4.0;
     held record;
     ranking text;
     before jsonb;
     path text;
     ranked text;
 BEGIN
+    PERFORM hashindex._refuse_renamed(i);
     PERFORM hashindex._require_tenant(i.name, base, i.tenant_column, tenant, all_tenants);
     IF filter IS NOT NULL THEN
         -- A filter is one condition, and not a part of a statement.
@@ -74,15 +79,23 @@ BEGIN
     ELSIF s.access IN ('lists', 'scan') THEN
         RETURN QUERY SELECT l.* FROM hashindex._list_candidates(i, query::{ext}.vector, wanted, effort, filter, tenant, filter_path) l;
         RETURN;
+    ELSIF effort < 1 THEN
+        PERFORM hashindex._refuse('effort', effort, '1 or more');
+    END IF;
+    condition := concat(coalesce(filter, 'true'), E'\n) AND (', coalesce(hashindex._of_tenant(i, tenant), 'true'));
+    IF filter IS NOT NULL OR tenant IS NOT NULL OR row_security_active(base) THEN
+        -- As many rows are visited as are wanted of those that match.
+        matching := (hashindex._estimate(format('SELECT FROM %s WHERE (%s)', base, condition), filter_path)).matching;
+        visited := visited * greatest(1, hashindex._estimated_rows(base::regclass) / greatest(matching, 1));
     END IF;
     held := hashindex._set_sql(i, s, '$1');
     ranking := format('%s %s $1::pg_catalog.text::%s', held.expression, held.operator, held.ranked_type);
     EXECUTE format('SELECT (%s)::text', held.ranked_query) INTO ranked USING hashindex._checked_vector(query::{ext}.vector, s.dimension);
-    before := hashindex._put_settings(hashindex._scan_settings(coalesce(effort, s.effort, wanted), 4.0 * wanted, true));
+    before := hashindex._put_settings(hashindex._scan_settings(coalesce(effort, s.effort, wanted), coalesce(visited, 4.0) * wanted, true));
     path := set_config('search_path', filter_path, true);
     RETURN QUERY EXECUTE format(
-        E'SELECT %s, %s FROM %s WHERE %I IS NOT NULL AND (%s\n) AND %s ORDER BY %s LIMIT %s', hashindex._key_text(base, i.key_columns), ranking, base, s.column_name,
-        coalesce(filter, 'true'), coalesce(hashindex._of_tenant(i, tenant), 'true'), ranking, wanted
+        'SELECT %s, %s FROM %s WHERE %I IS NOT NULL AND (%s) ORDER BY %s LIMIT %s', hashindex._key_text(base, i.key_columns), ranking, base, s.column_name,
+        condition, ranking, wanted
     ) USING ranked;
     path := pg_catalog.set_config('search_path', own_path, true);
     before := hashindex._put_settings(before);
@@ -112,6 +125,13 @@ DECLARE
     path text;
     ranked text;
 BEGIN
+    PERFORM hashindex._refuse_renamed(i);
+    IF s.access IN ('lists', 'scan') THEN
+        RAISE EXCEPTION 'a search of index "%" runs several statements, since it has lists', i.name
+            USING ERRCODE = 'feature_not_supported', HINT = 'Load auto_explain, which shows the statements of functions.';
+    ELSIF effort < 1 THEN
+        PERFORM hashindex._refuse('effort', effort, '1 or more');
+    END IF;
     IF filter IS NOT NULL THEN
         PERFORM hashindex._estimate(format('SELECT FROM %I.%I WHERE %s', i.schema_name, i.table_name, filter), caller_path);
     END IF;

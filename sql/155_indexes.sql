@@ -304,7 +304,8 @@ BEGIN
         RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', index_name, other.state, hashindex._set_text(other)
             USING ERRCODE = 'object_in_use', HINT = concat(
                 CASE WHEN other.state = 'former' THEN format('Return to it: pg-hashindex index rollback %s', index_name) END,
-                CASE WHEN other.state = 'former' AND NOT is_other THEN '; or drop it: ' WHEN NOT is_other THEN 'Drop it: ' END,
+                CASE WHEN other.state = 'ready' THEN format('Take it: pg-hashindex index swap %s --force', index_name) END,
+                CASE WHEN other.state = 'ready' OR other.state = 'former' AND NOT is_other THEN '; or drop it: ' WHEN other.state <> 'former' THEN 'Drop it: ' END,
                 CASE WHEN NOT is_other OR other.state <> 'former' THEN format('pg-hashindex index prune %s', index_name) END
             );
     ELSIF is_other THEN
@@ -417,7 +418,7 @@ BEGIN
         made := (begun.s).id;
         IF (begun.s).access IN ('lists', 'scan') AND (begun.s).state <> 'ready' THEN
             RAISE EXCEPTION 'lists are built by a command: SQL does not read the rows of index "%"', $1
-                USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index swap %s --access lists', $1);
+                USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index swap %s --access %s%s', $1, (begun.s).access, ' --model ' || $2);
         ELSIF (begun.s).owns_relation THEN
             PERFORM hashindex._build_relation(begun.i, begun.s);
         END IF;
@@ -463,6 +464,11 @@ BEGIN
     IF (hashindex._set_of(i.name)).id IS NULL THEN
         -- The first set is being built.
         RETURN 0;
+    ELSIF EXISTS (
+        SELECT FROM hashindex.index_set x JOIN hashindex.claim c ON c.work = 'swap' AND c.name = x.index_name
+        WHERE x.index_name = i.name AND x.state = 'building' AND c.pid <> pg_backend_pid() AND hashindex._holds(c.pid, c.lock)
+    ) THEN
+        RAISE EXCEPTION 'another session is building a set of index "%"', i.name USING ERRCODE = 'object_in_use', HINT = 'See which: pg-hashindex index show.';
     END IF;
     FOR s IN SELECT x.* FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used' FOR UPDATE LOOP
         PERFORM hashindex._drop_set(i, s);
@@ -481,12 +487,16 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(old, administers => true);
 BEGIN
-    IF new IS NULL OR new !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
+    IF new IS NULL OR new !~ '^[A-Za-z0-9_][A-Za-z0-9_-]{0,39}$' THEN
         RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', new USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
     ELSIF EXISTS (SELECT FROM hashindex.index x WHERE x.name = new) OR EXISTS (
         SELECT FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname = 'search_' || new
     ) THEN
         RAISE EXCEPTION 'index "%" or its function exists already', new USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
+    ELSIF EXISTS (SELECT FROM hashindex.index_set x WHERE x.index_name = old AND x.state = 'building' AND x.access IN ('lists', 'scan')) THEN
+        -- The build calls its functions by their names.
+        RAISE EXCEPTION 'lists of index "%" are being built', old USING ERRCODE = 'object_in_use',
+            HINT = format('Finish them: pg-hashindex index encode %s; or give them up: pg-hashindex index repair %s --undo', old, old);
     END IF;
     IF hashindex._has_lists(i) THEN
         -- Triggers have the index's name.

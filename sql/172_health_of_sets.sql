@@ -155,7 +155,8 @@ BEGIN
     IF hashindex._base_of(i) IS NULL AND places > 1 THEN
         RAISE EXCEPTION 'table %.% of index "%" is gone, and several tables have an index "%"', i.schema_name, i.table_name, i.name, s.relation
             USING ERRCODE = 'undefined_table', HINT = format('Drop the index, and create it on the table that is meant: pg-hashindex index drop %s', i.name);
-    ELSIF hashindex._base_of(i) IS NULL AND moved.oid IS NOT NULL THEN
+    -- Another table may have an index of that name.
+    ELSIF hashindex._base_of(i) IS NULL AND moved.oid = s.table_oid THEN
         UPDATE hashindex.index x SET (schema_name, table_name) = (moved.nspname, moved.relname) WHERE x.name = i.name RETURNING x.* INTO i;
         RETURN NEXT format('the table is %s now', moved.oid::regclass);
     ELSIF hashindex._base_of(i) IS NULL THEN

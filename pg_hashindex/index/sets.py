@@ -203,7 +203,7 @@ def swap(
         work.phase("preparing")
         _give_up(connection, name)
         # With force and nothing else, the set that is there.
-        alone = force and not any(values[1:])
+        alone = force and all(options.get(one) is None for one in named)
         there = read_sets(connection, name, "building", "ready") if alone else []
         made = there[0] if there else read_set(connection, index.change(_BEGIN_SWAP, values)[0][0])
         _build(made, work, throttle, memory, jobs)

@@ -40,12 +40,12 @@ DECLARE
     hashindex_needed double precision;
     hashindex_projection {ext}.vector;
     hashindex_codes bit varying[];
-    u1 "bit";
-    u2 "bit";
-    u3 "bit";
-    u4 "bit";
-    u5 "bit";
-    point {ext}.halfvec;
+    hashindex_u1 "bit";
+    hashindex_u2 "bit";
+    hashindex_u3 "bit";
+    hashindex_u4 "bit";
+    hashindex_u5 "bit";
+    hashindex_near {ext}.halfvec;
     hashindex_lists integer[];
     hashindex_ids {key_type}[];
     hashindex_count bigint;
@@ -94,12 +94,12 @@ BEGIN
     -- A caller without rights on codes has none on models.
     hashindex_projection := {projection};
     hashindex_codes := {query_codes};
-    u1 := hashindex_codes[1];
-    u2 := hashindex_codes[2];
-    u3 := hashindex_codes[3];
-    u4 := hashindex_codes[4];
-    u5 := hashindex_codes[5];
-    point := {point};
+    hashindex_u1 := hashindex_codes[1];
+    hashindex_u2 := hashindex_codes[2];
+    hashindex_u3 := hashindex_codes[3];
+    hashindex_u4 := hashindex_codes[4];
+    hashindex_u5 := hashindex_codes[5];
+    hashindex_near := {point};
     -- Locks the table first, then codes, in the order that all other functions use.
     hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
     LOOP
@@ -107,9 +107,9 @@ BEGIN
 {if tenant}
         -- For the same recall, a tenant of more than 250 lists needs more of them.
         hashindex_lists := CASE WHEN $7 IS NULL
-            THEN ARRAY(SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT hashindex_probes)
+            THEN ARRAY(SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) hashindex_near) + 0 LIMIT hashindex_probes)
             ELSE ARRAY(
-                SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0
+                SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR({ext}.<->) hashindex_near) + 0
                 LIMIT (SELECT hashindex_probes * greatest(1, sqrt(count(*) / 250.0)) FROM {landmarks} o WHERE o.tenant = $7)
             ) END;
 {else tenant}
@@ -117,12 +117,12 @@ BEGIN
             -- Not a SET clause: only superusers may restore one before pgvector is loaded.
             hashindex_done := set_config('hnsw.ef_search', greatest(hashindex_probes, {graph_effort})::text, true);
             hashindex_done := set_config('enable_indexscan', 'on', true);
-            hashindex_lists := ARRAY(SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT hashindex_probes);
+            hashindex_lists := ARRAY(SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) hashindex_near LIMIT hashindex_probes);
             hashindex_done := set_config('hnsw.ef_search', hashindex_ef_search, true);
             hashindex_done := set_config('enable_indexscan', 'off', true);
         ELSE
             -- With more effort, comparing all is faster.
-            hashindex_lists := ARRAY(SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT hashindex_probes);
+            hashindex_lists := ARRAY(SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) hashindex_near) + 0 LIMIT hashindex_probes);
         END IF;
 {end tenant}
 {end lists}

@@ -35,9 +35,10 @@ BEGIN
       -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
       AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id} OFFSET 0)
     ORDER BY distance, {each id};
-EXCEPTION WHEN undefined_table THEN
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_there}, true);
+    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_there}, true, {code_table_literal});
     RAISE;
 END
 $body$

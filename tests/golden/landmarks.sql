@@ -69,12 +69,12 @@ DECLARE
     hashindex_needed double precision;
     hashindex_projection public.vector;
     hashindex_codes bit varying[];
-    u1 "bit";
-    u2 "bit";
-    u3 "bit";
-    u4 "bit";
-    u5 "bit";
-    point public.halfvec;
+    hashindex_u1 "bit";
+    hashindex_u2 "bit";
+    hashindex_u3 "bit";
+    hashindex_u4 "bit";
+    hashindex_u5 "bit";
+    hashindex_near public.halfvec;
     hashindex_lists integer[];
     hashindex_ids pg_catalog.int8[];
     hashindex_count bigint;
@@ -114,12 +114,12 @@ BEGIN
     -- A caller without rights on codes has none on models.
     hashindex_projection := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
     hashindex_codes := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));
-    u1 := hashindex_codes[1];
-    u2 := hashindex_codes[2];
-    u3 := hashindex_codes[3];
-    u4 := hashindex_codes[4];
-    u5 := hashindex_codes[5];
-    point := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
+    hashindex_u1 := hashindex_codes[1];
+    hashindex_u2 := hashindex_codes[2];
+    hashindex_u3 := hashindex_codes[3];
+    hashindex_u4 := hashindex_codes[4];
+    hashindex_u5 := hashindex_codes[5];
+    hashindex_near := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
     -- Locks the table first, then codes, in the order that all other functions use.
     hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
     LOOP
@@ -127,22 +127,22 @@ BEGIN
             -- Not a SET clause: only superusers may restore one before pgvector is loaded.
             hashindex_done := set_config('hnsw.ef_search', greatest(hashindex_probes, least(64, 16 + 2 * hashindex_probes))::text, true);
             hashindex_done := set_config('enable_indexscan', 'on', true);
-            hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY l.centre OPERATOR(public.<->) point LIMIT hashindex_probes);
+            hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY l.centre OPERATOR(public.<->) hashindex_near LIMIT hashindex_probes);
             hashindex_done := set_config('hnsw.ef_search', hashindex_ef_search, true);
             hashindex_done := set_config('enable_indexscan', 'off', true);
         ELSE
             -- With more effort, comparing all is faster.
-            hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT hashindex_probes);
+            hashindex_lists := ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY (l.centre OPERATOR(public.<->) hashindex_near) + 0 LIMIT hashindex_probes);
         END IF;
         hashindex_ids := ARRAY(SELECT c.id FROM (
-            SELECT c.id FROM hashindex.set_SET_codes c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+            SELECT c.id FROM hashindex.set_SET_codes c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
         ) c);
         IF cardinality(hashindex_ids) < hashindex_n AND cardinality(hashindex_lists) >= hashindex_probes THEN
             hashindex_probes := 8 * hashindex_probes;
             CONTINUE;
         END IF;
         IF by_code THEN
-            RETURN QUERY SELECT c.id, (4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3))::double precision AS distance FROM hashindex.set_SET_codes c WHERE c.id OPERATOR(pg_catalog.=) ANY (hashindex_ids) ORDER BY distance, c.id;
+            RETURN QUERY SELECT c.id, (4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3))::double precision AS distance FROM hashindex.set_SET_codes c WHERE c.id OPERATOR(pg_catalog.=) ANY (hashindex_ids) ORDER BY distance, c.id;
             RETURN;
         END IF;
         hashindex_count := 0;
@@ -346,9 +346,10 @@ BEGIN
       -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
       AND EXISTS (SELECT FROM public.items b WHERE b.id = c.id OFFSET 0)
     ORDER BY distance, id;
-EXCEPTION WHEN undefined_table THEN
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    PERFORM hashindex._refuse_renamed(hashindex.find_index('landmarks'));
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('landmarks', 'public.items', (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), true);
+    PERFORM hashindex._require_codes('landmarks', 'public.items', (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), true, 'hashindex.set_SET_codes');
     RAISE;
 END
 $function$;

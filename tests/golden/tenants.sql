@@ -69,12 +69,12 @@ DECLARE
     hashindex_needed double precision;
     hashindex_projection public.vector;
     hashindex_codes bit varying[];
-    u1 "bit";
-    u2 "bit";
-    u3 "bit";
-    u4 "bit";
-    u5 "bit";
-    point public.halfvec;
+    hashindex_u1 "bit";
+    hashindex_u2 "bit";
+    hashindex_u3 "bit";
+    hashindex_u4 "bit";
+    hashindex_u5 "bit";
+    hashindex_near public.halfvec;
     hashindex_lists integer[];
     hashindex_ids hashindex.tenants_key[];
     hashindex_count bigint;
@@ -127,30 +127,30 @@ BEGIN
     -- A caller without rights on codes has none on models.
     hashindex_projection := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
     hashindex_codes := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));
-    u1 := hashindex_codes[1];
-    u2 := hashindex_codes[2];
-    u3 := hashindex_codes[3];
-    u4 := hashindex_codes[4];
-    u5 := hashindex_codes[5];
-    point := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
+    hashindex_u1 := hashindex_codes[1];
+    hashindex_u2 := hashindex_codes[2];
+    hashindex_u3 := hashindex_codes[3];
+    hashindex_u4 := hashindex_codes[4];
+    hashindex_u5 := hashindex_codes[5];
+    hashindex_near := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
     -- Locks the table first, then codes, in the order that all other functions use.
     hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
     LOOP
         -- For the same recall, a tenant of more than 250 lists needs more of them.
         hashindex_lists := CASE WHEN $7 IS NULL
-            THEN ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT hashindex_probes)
+            THEN ARRAY(SELECT l.landmark FROM hashindex.set_SET_landmarks l ORDER BY (l.centre OPERATOR(public.<->) hashindex_near) + 0 LIMIT hashindex_probes)
             ELSE ARRAY(
-                SELECT l.landmark FROM hashindex.set_SET_landmarks l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
+                SELECT l.landmark FROM hashindex.set_SET_landmarks l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) hashindex_near) + 0
                 LIMIT (SELECT hashindex_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.set_SET_landmarks o WHERE o.tenant = $7)
             ) END;
         IF $7 IS NOT NULL THEN
             hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
                 SELECT c.id_1, c.id_2 FROM hashindex.set_SET_codes c WHERE (c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL) AND c.tenant = $7
-                ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+                ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
             ) c);
         ELSE
         hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
-            SELECT c.id_1, c.id_2 FROM hashindex.set_SET_codes c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+            SELECT c.id_1, c.id_2 FROM hashindex.set_SET_codes c WHERE c.landmark = ANY (hashindex_lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
         ) c);
         END IF;
         IF cardinality(hashindex_ids) < hashindex_n AND cardinality(hashindex_lists) >= hashindex_probes THEN
@@ -158,7 +158,7 @@ BEGIN
             CONTINUE;
         END IF;
         IF by_code THEN
-            RETURN QUERY SELECT c.id_1, c.id_2, (4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3))::double precision AS distance FROM hashindex.set_SET_codes c WHERE (c.id_1, c.id_2) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM ROWS FROM (pg_catalog.unnest(hashindex_ids)) k) ORDER BY distance, c.id_1, c.id_2;
+            RETURN QUERY SELECT c.id_1, c.id_2, (4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3))::double precision AS distance FROM hashindex.set_SET_codes c WHERE (c.id_1, c.id_2) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM ROWS FROM (pg_catalog.unnest(hashindex_ids)) k) ORDER BY distance, c.id_1, c.id_2;
             RETURN;
         END IF;
         hashindex_count := 0;
@@ -372,9 +372,10 @@ BEGIN
       -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
       AND EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 OFFSET 0)
     ORDER BY distance, id_1, id_2;
-EXCEPTION WHEN undefined_table THEN
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    PERFORM hashindex._refuse_renamed(hashindex.find_index('tenants'));
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('tenants', 'public.posts', (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), true);
+    PERFORM hashindex._require_codes('tenants', 'public.posts', (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), true, 'hashindex.set_SET_codes');
     RAISE;
 END
 $function$;

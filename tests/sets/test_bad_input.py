@@ -184,3 +184,11 @@ def test_names_of_other_things(connection, docs):  # noqa: F811
     create(connection, "other", model="none")
     with pytest.raises(UnknownModelError, match="There is an index of that name"):
         store.load(connection, "other")
+
+
+def test_vectors_have_no_codes_to_store(connection, docs):  # noqa: F811
+    with pytest.raises(psycopg.Error, match="store keeps codes, and the set has vectors"):
+        create(connection, model="none", store=True)
+    create(connection, model="none")
+    with pytest.raises(psycopg.Error, match="store keeps codes, and the set has vectors"):
+        connection.execute("SELECT hashindex.swap_index('docs', store => true)")

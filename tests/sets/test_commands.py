@@ -1,13 +1,16 @@
 """Sets of pgvector by Python and by commands: built while the table is in use."""
 
 import json
-from threading import Timer
+from threading import Thread, Timer
 
 import psycopg
 import pytest
+from fixtures.faults import eventually
 from test_sets import docs, search  # noqa: F401 (a fixture)
 
-from pg_hashindex.errors import InvalidInputError, LowerRecallError
+from pg_hashindex.db.connection import connect
+from pg_hashindex.db.work import claimed_work
+from pg_hashindex.errors import InUseError, InvalidInputError, LowerRecallError
 from pg_hashindex.index import sets
 from pg_hashindex.index.handle import HashIndex
 
@@ -271,3 +274,107 @@ def test_a_build_ends_soon_after_its_client(connection, docs, monkeypatch):  # n
     HashIndex.create(connection, "docs", table="docs", column="embedding", model="none")
     assert seen == ["500ms"]
     assert connection.execute(show).fetchone() == ("0",)
+
+
+def test_a_rollback_that_waits_for_a_prune(connection, docs, url):  # noqa: F811
+    """The set that it would return to is gone then; the one in use stays."""
+    index = HashIndex.create(connection, "docs", **TABLE)
+    index.swap(model="none")
+    failures = []
+
+    def roll_back(session):
+        try:
+            session.execute("SELECT hashindex.rollback_index('docs')")
+        except psycopg.Error as error:
+            failures.append(error)
+
+    waiting = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
+    with connect(url) as returning:
+        pid = [returning.info.backend_pid]
+        thread = Thread(target=roll_back, args=[returning])
+        with connection.transaction():
+            connection.execute("SELECT hashindex.prune_index('docs')")
+            thread.start()
+            eventually(lambda: connection.execute(waiting, pid).rowcount > 0)
+        thread.join(30)
+    (failure,) = failures
+    assert "was dropped meanwhile" in str(failure)
+    assert HashIndex.open(connection, "docs").set == "vectors as halfvec in hnsw"
+
+
+def test_a_set_that_is_being_built_is_not_pruned(connection, docs, url):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+    with connect(url) as building, claimed_work(building, "swap", "docs"):
+        building.execute(
+            "SELECT hashindex._begin_swap('docs', 'none', NULL, NULL, NULL, NULL, false)"
+        )
+        with pytest.raises(psycopg.errors.ObjectInUse, match="another session is building a set"):
+            connection.execute("SELECT hashindex.prune_index('docs')")
+    assert connection.execute("SELECT hashindex.prune_index('docs')").fetchone() == (1,)
+
+
+def test_the_table_of_another_is_not_taken_for_a_renamed_one(connection, docs, on):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+    connection.execute("CREATE SCHEMA other; CREATE TABLE other.docs (LIKE docs INCLUDING ALL)")
+    connection.execute("CREATE INDEX docs_hnsw ON other.docs USING hnsw (embedding vector_l2_ops)")
+    connection.execute("DROP TABLE docs")
+    assert "is gone" in on("index", "repair", "docs", code=3).output
+
+
+def test_lists_that_are_being_built_keep_their_name(connection, docs):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+    connection.execute(
+        "SELECT hashindex._begin_swap('docs', NULL, 'lists', NULL, NULL, NULL, false)"
+    )
+    with pytest.raises(psycopg.errors.ObjectInUse, match='lists of index "docs" are being built'):
+        connection.execute("SELECT hashindex.rename_index('docs', 'papers')")
+
+
+def test_another_set_is_not_exchanged_for_the_one_that_is_ready(connection, docs):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE, store=True)
+    connection.execute("ALTER TABLE docs ADD zero bit(32) DEFAULT 0::bit(32)")
+    connection.execute("SELECT hashindex.train('poor', 'docs', 'embedding', 'sign')")
+    with pytest.raises(LowerRecallError):
+        index.swap(model="poor", store=False, code_column="zero")
+    with pytest.raises(InUseError, match="has a ready set beside") as said:
+        index.swap(store=False, force=True)
+    assert "index swap docs --force" in str(said.value)
+
+
+def test_searches_of_a_renamed_table_by_any_function(connection, docs):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+    connection.execute("ALTER TABLE docs RENAME TO papers")
+    query = str(docs[0].tolist())
+    for call in ("search('docs', %s::vector)", "candidates('docs', %s::vector)",
+                 "explain_search('docs', %s::vector)"):  # fmt: skip
+        with pytest.raises(psycopg.errors.UndefinedTable, match='of index "docs" does not') as said:
+            connection.execute(f"SELECT hashindex.{call}".encode(), [query])
+        assert "index repair docs" in said.value.diag.message_hint
+
+
+def test_a_plan_is_of_pgvectors_sets(connection, docs):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE, access="lists")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="runs several statements"):
+        connection.execute("SELECT hashindex.explain_search('docs', %s::vector)", [str([0.0] * 32)])
+
+
+def test_names_that_look_like_parameters(connection, docs):  # noqa: F811
+    connection.execute('ALTER TABLE docs RENAME embedding TO "v$1"')
+    connection.execute('ALTER TABLE docs RENAME id TO "$2"')
+    index = HashIndex.create(connection, "docs", table="docs", column="v$1")
+    assert len(index.search(docs[0], 20)) == 20
+
+
+@pytest.mark.slow
+def test_candidates_of_a_rare_filter(connection):
+    """As many rows are visited as hold the candidates that are wanted."""
+    connection.execute(
+        "CREATE TABLE points (id int PRIMARY KEY, v vector(3), part int);"
+        "INSERT INTO points SELECT n, ARRAY[sin(n), cos(n * 7), n / 60000.0]::vector, n % 600"
+        " FROM generate_series(1, 60000) n; ANALYZE points"
+    )
+    HashIndex.create(connection, "points", table="points", column="v", model="none")
+    query = (
+        "SELECT id FROM hashindex.candidates('points', '[0.1,0.2,0.9]', 90, filter => 'part = 3')"
+    )
+    assert len(connection.execute(query.encode()).fetchall()) >= 80

@@ -121,7 +121,7 @@ def test_swap_from_lists_to_pgvector_is_measured_by_its_own_search(connection, d
     assert min(swapped[1:3]) > 0.9
     assert swapped[3]
     of_lists = connection.execute(
-        "SELECT state, num_nonnulls(encoded, unverified, trained_rows, generation, table_oid, "
+        "SELECT state, num_nonnulls(encoded, unverified, trained_rows, generation, "
         "codes_oid) > 0 FROM hashindex.index_set ORDER BY id"
     ).fetchall()
     assert of_lists == [("former", True), ("used", False)]

@@ -72,6 +72,14 @@ def test_built_part_by_part(connection, rows):
     assert indexes(connection) == []
 
 
+def test_an_empty_partition_has_no_rows_to_count(connection, rows):
+    connection.execute("CREATE TABLE docs_asia PARTITION OF docs FOR VALUES IN ('asia')")
+    estimated = "SELECT hashindex._estimated_rows('docs')"
+    assert connection.execute(estimated).fetchone() == (ROWS,)
+    connection.execute("INSERT INTO docs SELECT id, 'asia', v FROM docs WHERE id < 9")
+    assert connection.execute(estimated).fetchone() == (None,)
+
+
 @pytest.mark.parametrize("last", range(1, 9))
 def test_a_build_that_was_cut_is_begun_again(connection, rows, monkeypatch, last):
     from pg_hashindex.index import sets
