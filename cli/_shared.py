@@ -639,7 +639,10 @@ def print_table(
 def _broken(
     headings: Sequence[str], cells: list[list[str]], most: int
 ) -> tuple[Sequence[str], list[list[str]]]:
-    """Break the cells of the widest column into lines, until the table is narrow enough."""
+    """Break the cells of one column after the other into lines, the widest first.
+
+    Until the table is narrow enough, or nothing is left to break.
+    """
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     excess = sum(widths) + 2 * (len(widths) - 1) - most
     if excess <= 0:
@@ -654,7 +657,9 @@ def _broken(
             lines.append(["" if place != widest else part for place in range(len(line))])
     heading = [*headings]
     heading[widest] = heading[widest][:width]
-    return heading, lines
+    if max(len(line[widest]) for line in [heading, *lines]) == widths[widest]:
+        return heading, lines
+    return _broken(heading, lines, most)
 
 
 def _print_for_people(

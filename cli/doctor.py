@@ -99,7 +99,7 @@ def doctor(
     IVFFlat indexes of the column, with several settings, with exact search. That does not
     protect you: the owner of a table can run code as you, so a table of another role is refused.
     """
-    from pg_hashindex.quality.doctor import diagnose
+    from pg_hashindex.quality.doctor import as_role, diagnose
 
     if table is None:
         if options["filters"] or queries_from or fail_under is not None or html_file is not None:
@@ -124,7 +124,10 @@ def doctor(
             random_state=random_state,
             **options,
         )
-        looked = None if html_file is None else look(connection, found, queries_from, random_state)
+        looked = None
+        if html_file is not None:
+            with as_role(connection, options["role"]):
+                looked = look(connection, found, queries_from, random_state)
     if html_file is not None and looked is not None:
         save_page(page(found, looked), html_file)
         note(f"wrote {html_file}")
@@ -270,11 +273,14 @@ def _print_advice(suggestion: "Advice") -> None:
         echo(line)
     for command in suggestion.commands:
         for line in command.split("\n"):
+            line, _, comment = line.partition("  -- ")
+            if comment:
+                echo(f"  -- {comment}")
             # A line of SQL may be broken at any space; one of the shell needs a sign.
             end = " \\" if line.startswith("pg-hashindex") else ""
-            parts = wrap(
-                line, _WIDTH - 6, break_long_words=False, break_on_hyphens=False,
-            ) if "'" not in line and "--  " not in line else [line]  # fmt: skip
+            parts = [line]
+            if "'" not in line:
+                parts = wrap(line, _WIDTH - 6, break_long_words=False, break_on_hyphens=False)
             for number, part in enumerate(parts):
                 echo("  " + "  " * (number > 0) + part + end * (number + 1 < len(parts)))
 

@@ -120,12 +120,17 @@ def quickstart(
         if index is not None and access is not None and access != _access_of(index):
             raise click.UsageError(f"index {name} has access {index.access}: see index swap")
         chosen = _choose(found, recall, access, index)
-        if chosen.kind == "lists" and access is None and found.tenant is not None:
+        if index is None and chosen.kind == "lists" and access is None and found.tenant is not None:
             # Also a column of policies, for which lists were chosen.
             options |= {"tenant": found.tenant.column}
         model = steps.find_model(connection, found, name, steps.method_of(chosen))
         if index is not None:
             steps.refuse_other_options(index, options)
+        if index is None and chosen.kind == "exact":
+            note(f"{found.table.name} needs no index: {chosen.why}; nothing was changed")
+            for statement in advice.tenant_btree(found):
+                note(f"that b-tree is not there: {statement}")
+            return
         if index is None or not steps.is_complete(index):
             for named_fact, fact in more_facts(found):
                 note(f"{named_fact}: {fact}")
@@ -133,9 +138,6 @@ def quickstart(
             for one in chosen.sets:
                 if not one.taken:
                     note(f"not {one.name}: {one.why_not}")
-        if index is None and chosen.kind == "exact":
-            note(f"{found.table.name} needs no index: {chosen.why}; nothing was changed")
-            return
         steps.refuse_rights(connection, found, key_columns, chosen.kind == "lists")
         distance = metric or usual_metric(i.metric for i in found.indexes)
         if index is None and model is not None:
@@ -167,8 +169,9 @@ def quickstart(
                     )  # fmt: skip
             except HashIndexError:
                 if trained is not None:
-                    with suppress(HashIndexError):
-                        store.drop(connection, f"{trained.name}:{trained.version}")
+                    # The session may have ended.
+                    with suppress(HashIndexError), connected(database_url) as another:
+                        store.drop(another, f"{trained.name}:{trained.version}")
                 raise
     with connected(database_url) as connection:
         index = HashIndex.open(connection, name)

@@ -34,7 +34,7 @@ from ..quality.doctor_catalog import names_of
 from ..quality.doctor_findings import Advice, Diagnosis
 from ..quality.evaluate import CANDIDATES, Evaluation, evaluate
 from ..quality.plots.figures import check_file, drawing
-from ..quality.queries import of_log
+from ..quality.queries import first_of
 from ..quality.recall_history import HEADINGS, HistoryPoint, history
 from ..quality.tenant_recall import Tenant, measure_by_size
 from .health import CodeChecks, Health, check
@@ -174,11 +174,7 @@ def look(
     def evaluated(row: IndexRow, own: int) -> Evaluation | Missing:
         if scope is None:
             return Missing("there was no time to measure it: give a longer --timeout")
-        asked: int | ArrayLike = scope.queries
-        if isinstance(queries, str):
-            asked = of_log(row, queries, scope.queries, random_state)
-        elif queries is not None:
-            asked = np.asarray(queries)[: scope.queries]
+        asked = first_of(row, queries, scope.queries, random_state)
         return evaluate(
             row, queries=asked, k=found.k, candidates=(*CANDIDATES, own), random_state=random_state
         )
@@ -216,7 +212,7 @@ def _found(find: Callable[[], T]) -> T | Missing:
 
 
 def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
-    if index.state == "building":
+    if not index.is_lists or index.state == "building":
         return None
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
     with translated_errors():

@@ -17,8 +17,16 @@ from ..models.model import OPERATORS
 from ..models.store import StoredModel
 from ..training import METHOD
 from .doctor_catalog import usual_metric
-from .doctor_findings import Advice, Diagnosis, Point, Scope, SetFacts, VectorIndex
-from .measuring import Measured
+from .doctor_findings import (
+    Advice,
+    Diagnosis,
+    Point,
+    Scope,
+    SetFacts,
+    TableFacts,
+    VectorIndex,
+)
+from .measuring import Measured, reaches
 from .sizes import HNSW_DIMENSIONS, as_setting, hnsw_bytes, ivfflat_bytes, lists_bytes, megabytes
 
 #: The sets that are compared, by name; `EXACT` needs none.
@@ -34,6 +42,7 @@ SAME_TIME, SAME_MS = 1.1, 5.0
 
 # Milliseconds: searched exactly in less, a table needs no index.
 _FAST_MS = 5.0
+_FORCED = "--access says so"
 # Writes a second: an insert takes 4 ms of CPU with HNSW over vectors, 3 over codes, .6 with lists.
 _SOME_WRITES, _MANY_WRITES = 30.0, 100.0
 # Rows of a tenant from which lists are the fastest where the table does not fit into memory, and
@@ -41,8 +50,6 @@ _SOME_WRITES, _MANY_WRITES = 30.0, 100.0
 _TENANT_ON_DISK, _TENANT_IN_MEMORY = 3_000, (1_000, 50_000)
 # The part of the table that searches keep in memory beside a set.
 _HOT_SHARE = 0.25
-# A lower bound of a recall that reaches a goal may be below it by this.
-_BELOW = 0.01
 _MANY_DEAD = 0.2
 _LEAST_RETURNED = 0.99
 # A b-tree is advised if it leaves so small a part of the rows, and of the time at the most.
@@ -87,7 +94,7 @@ class Facts:
 
     Attributes
     ----------
-    rows, dimension, type, toasted, table_bytes
+    rows, dimension, toasted, table_bytes
         Of the table; ``toasted`` where its vectors are out of line.
     parts
         Its partitions; 1 without.
@@ -109,7 +116,6 @@ class Facts:
 
     rows: int
     dimension: int
-    type: str
     toasted: bool
     table_bytes: int
     memory: int
@@ -155,22 +161,30 @@ def choose(facts: Facts, access: str | None = None) -> Choice:
     """
     sizes = _sizes(facts)
     if access is not None:
-        kind, why = _of_access(facts, sizes, access), "--access says so"
-        return Choice(kind, why, _compared(facts, sizes, kind))
+        kind = _of_access(facts, sizes, access)
+        return Choice(kind, _FORCED, _compared(facts, sizes, kind, forced=True))
     kind, why = _by_rules(facts, sizes)
-    kept = [one for one in facts.there if one.reaches and _stays(facts, one, kind)]
+    kept = [
+        one
+        for one in facts.there
+        # A name that there was no time to measure stays if it has the set that the rules take.
+        if (one.reaches or (one.reaches is None and one.set and one.kind == kind))
+        and _stays(facts, one, kind)
+    ]
     # A name first, then halfvecs before vectors: the smaller.
     best = min(kept, key=lambda one: (not one.set, one.bytes, one.name), default=None)
     if best is not None:
-        why = "it is the set for these facts"
-        if not best.set or best.command is None:
-            why = f"it fits into memory and reaches the recall{_in_time(best)}"
-        return Choice("keep", why, _compared(facts, sizes, "keep", best), best)
+        return Choice("keep", _why_kept(facts, best), _compared(facts, sizes, "keep", best), best)
     return Choice(kind, why, _compared(facts, sizes, kind))
 
 
-def _in_time(one: There) -> str:
-    return "" if one.milliseconds is None else f" in {one.milliseconds:.3g} ms"
+def _why_kept(facts: Facts, one: There) -> str:
+    said = ["fits into memory"] if one.bytes <= facts.left else []
+    # A name that is to be tuned does not reach the recall as it is.
+    if one.reaches and not (one.set and one.command):
+        time = "" if one.milliseconds is None else f" in {one.milliseconds:.3g} ms"
+        said.append(f"reaches the recall{time}")
+    return f"it {' and '.join(said)}" if said else "it is the set for these facts"
 
 
 def _stays(facts: Facts, one: There, kind: Kind) -> bool:
@@ -254,13 +268,22 @@ def _by_rules(facts: Facts, sizes: Mapping[Kind, int]) -> tuple[Kind, str]:
 
 
 def _compared(
-    facts: Facts, sizes: Mapping[Kind, int], taken: Kind, kept: There | None = None
+    facts: Facts,
+    sizes: Mapping[Kind, int],
+    taken: Kind,
+    kept: There | None = None,
+    *,
+    forced: bool = False,
 ) -> tuple[SetFacts, ...]:
     """Return all sets, with what is expected of each."""
+
+    def why_not(kind: Kind, fits: bool) -> str:
+        return _FORCED if forced else _why_not(facts, kind, fits, taken)
+
     exact = SetFacts(
         "exact", True, 0, 0.0, None, round(facts.exact_ms, 3), None, taken == "exact",
         "" if taken == "exact" else "slow" if facts.exact_ms > _FAST_MS
-        else "an index is there" if taken == "keep" else "--access says so",
+        else "an index is there" if taken == "keep" else _FORCED,
     )  # fmt: skip
     found = [exact]
     for kind in ("vectors", "codes", "stored codes", "codes in IVFFlat", "lists"):
@@ -273,7 +296,7 @@ def _compared(
                 kind, fits, size, round(_build_seconds(facts, kind), 1),
                 None if kind == "vectors" else count,
                 round(expected_ms(facts, kind, size, count), 2), _INSERTS[kind], kind == taken,
-                "" if kind == taken else _why_not(facts, kind, fits, taken),
+                "" if kind == taken else why_not(kind, fits),
             )
         )  # fmt: skip
     for one in facts.there:
@@ -281,7 +304,7 @@ def _compared(
         not_taken = (
             "not measured" if one.reaches is None
             else "below the recall" if not one.reaches
-            else _why_not(facts, one.kind, fits, taken)
+            else why_not(one.kind, fits)
         )  # fmt: skip
         found.append(
             SetFacts(
@@ -299,13 +322,15 @@ def _why_not(facts: Facts, kind: Kind, fits: bool, taken: Kind) -> str:
         return "an index is there"
     if not fits:
         return "larger than memory"
+    if taken == "lists" and facts.tenant:
+        return "slow for tenants"
     if kind == "vectors":
         return "slow writes"
-    if taken == "vectors":
-        return "slower searches"
-    if taken == "lists":
-        return "slow for tenants" if facts.tenant else "slower writes"
-    return "slower searches" if kind != "codes" else "reads vectors out of line"
+    if kind == "codes" and taken == "stored codes":
+        return "reads vectors out of line"
+    if kind in ("codes", "stored codes") and taken in ("lists", "codes in IVFFlat"):
+        return "slower writes"
+    return "slower searches"
 
 
 # Single inserts a second by one session, measured.
@@ -351,11 +376,11 @@ def facts_of(found: Diagnosis, goal: float) -> Facts | None:
     return Facts(
         rows=table.rows,
         dimension=table.dimension,
-        type=table.type,
         toasted=table.toasted,
         table_bytes=table.bytes,
         memory=found.available,
-        exact_ms=exact.p50_ms,
+        # Time of the server alone: the network would call for an index of any table.
+        exact_ms=max(0.0, exact.p50_ms - found.round_trip_ms),
         parts=table.parts,
         writes=table.writes if found.writes is None else found.writes,
         tenant=None if found.tenant is None else found.tenant.column,
@@ -375,13 +400,15 @@ def _there(found: Diagnosis, goal: float) -> Iterator[There]:
             else "codes in IVFFlat" if name.access == "ivfflat"
             else "codes"
         )  # fmt: skip
-        reaches = None if name.least_recall is None else name.least_recall >= goal - _BELOW
-        quoted = shlex.quote(name.name)
+        text = command = None
+        if name.recall is not None and name.least_recall is not None:
+            text = f"its recall is {name.recall:.1%}, and {goal:g} is wanted"
+            if not reaches(name.recall, name.least_recall, goal):
+                text += ": tune it"
+                command = f"pg-hashindex tune {shlex.quote(name.name)} --recall {goal:g} --apply"
         yield There(
-            name.name, name.set, kind, name.bytes, None if reaches is None else True, name.p50_ms,
-            f"its recall is {name.recall:.1%}, {_asked(reaches, goal)}"
-            if name.recall is not None else "",
-            None if reaches else f"pg-hashindex tune {quoted} --recall {goal:g} --apply",
+            name.name, name.set, kind, name.bytes, None if text is None else True, name.p50_ms,
+            text or "", command,
         )  # fmt: skip
     for index in found.indexes:
         if (
@@ -391,7 +418,7 @@ def _there(found: Diagnosis, goal: float) -> Iterator[There]:
             and _bare(index.name) not in behind
         ):
             points = _points(found, index)
-            enough = [p for p in points if p.least_recall >= goal - _BELOW]
+            enough = [p for p in points if reaches(p.recall, p.least_recall, goal)]
             best = min(enough, key=lambda p: (not p.current, p.value), default=None)
             shape: Kind = (
                 "vectors" if index.metric is not None
@@ -415,10 +442,6 @@ def _bare(name: str) -> str:
     return name.rpartition(".")[2].strip('"').replace('""', '"')
 
 
-def _asked(reaches: bool | None, goal: float) -> str:
-    return f"and {goal:g} is wanted" + ("" if reaches else ": tune it")
-
-
 def decide(found: Diagnosis, goal: float) -> tuple[Advice, tuple[SetFacts, ...]]:
     """Recommend one set in one sentence, with the command that makes it; and all sets."""
     facts = facts_of(found, goal)
@@ -426,10 +449,10 @@ def decide(found: Diagnosis, goal: float) -> tuple[Advice, tuple[SetFacts, ...]]
         said = "Nothing was measured, so nothing is advised; see the notes."
         return Advice("unknown", said), ()
     chosen = choose(facts)
-    return _decision(found, chosen), chosen.sets
+    return _decision(found, chosen, goal), chosen.sets
 
 
-def _decision(found: Diagnosis, chosen: Choice) -> Advice:
+def _decision(found: Diagnosis, chosen: Choice, goal: float) -> Advice:
     figures = {"exact_p50_ms": found.exact.p50_ms} if found.exact is not None else {}
     if (kept := chosen.there) is not None:
         commands = () if kept.command is None else (kept.command,)
@@ -438,7 +461,13 @@ def _decision(found: Diagnosis, chosen: Choice) -> Advice:
         level: Literal["ok", "warning"] = "warning" if commands else "ok"
         return Advice("keep", text, commands, level=level, figures=figures)
     if chosen.kind == "exact":
-        return Advice("exact", f"Take no index: {chosen.why}.", level="ok", figures=figures)
+        text = f"Take no index: {chosen.why}."
+        missing = tenant_btree(found)
+        level = "warning" if missing else "ok"
+        return Advice("exact", text, missing, level=level, figures=figures)
+    if found.metric == "l1":
+        text = f"Take pgvector's own HNSW: no index of pg_hashindex searches by l1; {chosen.why}."
+        return Advice("vectors", text, (f"{index_of_l1(found.table)};",), figures=figures)
     size = next(one.bytes for one in chosen.sets if one.taken)
     if (unnamed := found.table.unnamed) is not None:
         text = (
@@ -447,7 +476,22 @@ def _decision(found: Diagnosis, chosen: Choice) -> Advice:
         )
         return Advice("unknown", f"{text[0].upper()}{text[1:]}", figures=figures)
     text = f"Take {_NAMES[chosen.kind]}, about {megabytes(size)}: {chosen.why}."
-    return Advice(chosen.kind, text, (_command(found, chosen.kind),), figures=figures)
+    return Advice(chosen.kind, text, _commands(found, chosen.kind, goal), figures=figures)
+
+
+def tenant_btree(found: Diagnosis) -> tuple[str, ...]:
+    """Return the statement for the b-tree by which exact search finds a tenant, if it lacks."""
+    tenant, exact = found.tenant, found.exact
+    if tenant is None or tenant.indexed or exact is None or exact.p50_ms <= _FAST_MS:
+        return ()
+    column = tenant.quoted_column
+    return (f"CREATE INDEX {found.table.concurrently}ON {found.table.name} ({column});",)
+
+
+def index_of_l1(table: TableFacts) -> str:
+    """Return the statement for an index of pgvector by l1, which no set is ordered by."""
+    operators = f"{table.quoted_column} {table.type}_l1_ops"
+    return f"CREATE INDEX {table.concurrently}ON {table.name} USING hnsw ({operators})"
 
 
 _NAMES: Mapping[Kind, str] = {
@@ -472,38 +516,61 @@ def name_of(kind: Kind) -> str:
     return _NAMES.get(kind, str(kind))
 
 
-def _command(found: Diagnosis, kind: Kind) -> str:
-    """Return the command that makes a set: a swap where a name is there, else quickstart."""
+def _commands(found: Diagnosis, kind: Kind, goal: float) -> tuple[str, ...]:
+    """Return commands that make a set: a swap where a name can have it, else quickstart."""
+    tenant = found.tenant
+    within = None if tenant is None or kind != "lists" else tenant.column
+    # A swap keeps the column of tenants.
+    name = next((one for one in found.names if within in (None, one.tenant)), None)
+    if name is None:
+        return (_quickstart(found, kind, goal),)
+    quoted, options = shlex.quote(name.name), {**OPTIONS_OF[kind]}
+    training = []
+    if name.model is None and kind != "vectors":
+        options = {"model": quoted, **options}
+        table = found.table
+        training = [
+            f"pg-hashindex model train {quoted} --table {shlex.quote(table.name)} "
+            f"--column {shlex.quote(table.column)} --metric {found.metric} "
+            f"--method {METHOD if kind == 'lists' else GRAPH_METHOD}"
+        ]
+    words = " ".join(
+        f"--{option}" if value is True else f"--{option} {value}"
+        for option, value in options.items()
+    )
+    return (*training, f"pg-hashindex index swap {quoted} {words}")
+
+
+def _quickstart(found: Diagnosis, kind: Kind, goal: float) -> str:
+    """Return the command that makes a name and a set from the start."""
     table = found.table
-    if found.names:
-        options = " ".join(
-            f"--{option}" if value is True else f"--{option} {value}"
-            for option, value in OPTIONS_OF[kind].items()
-        )
-        return f"pg-hashindex index swap {shlex.quote(found.names[0].name)} {options}"
     options = ""
+    if found.names:
+        options += f" --name {shlex.quote(f'{found.names[0].name}_2')}"
     if table.primary_key is None and table.other_key is not None:
         options += f" --id {shlex.quote(','.join(table.other_key))}"
     metric = found.metric
     if metric in OPERATORS and metric != usual_metric(index.metric for index in found.indexes):
         # Quickstart takes that of an index, else cosine.
         options += f" --metric {metric}"
-    if found.tenant is not None:
+    if found.tenant is not None and (kind == "lists" or found.tenant.source == "--tenant"):
         options += f" --tenant {shlex.quote(found.tenant.column)}"
     if found.writes is not None:
         options += f" --writes {found.writes:g}"
     if found.memory_given is not None:
         options += f" --memory {as_setting(found.memory_given)}"
+    if goal != RECALL:
+        options += f" --recall {goal:g}"
     return f"pg-hashindex quickstart {shlex.quote(table.name)} {shlex.quote(table.column)}{options}"
 
 
-def advise(found: Diagnosis) -> list[Advice]:
+def advise(found: Diagnosis, goal: float) -> list[Advice]:
     """Say what else to do to the table and its indexes, what matters most first."""
     faults = [
         Advice("codes", f"{fault[0].upper()}{fault[1:]}.", (remedy,), level="broken")
         for fault, remedy in found.code_faults
     ]
-    return [*faults, *_filters(found, RECALL), *_dead(found), *_unused(found), *_toast(found)]
+    return [*faults, *_filters(found, goal), *_dead(found), *_unused(found), *_toast(found)]
 
 
 def _points(found: Diagnosis, index: VectorIndex) -> list[Point]:
@@ -519,13 +586,12 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Advice]:
             continue
         seen.add(scope.filter)
         columns = ", ".join(scope.unindexed)
-        how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
         yield Advice(
             "btree",
             f"Where {scope.filter}, an exact search reads the whole table for {scope.rows} rows, "
             f"in {scope.p50_ms:.3g} ms. By a b-tree on {columns} it takes about "
             f"{milliseconds:.2g} ms, and finds all of the true {found.k} nearest.",
-            (f"CREATE INDEX {how}ON {found.table.name} ({columns});",),
+            (f"CREATE INDEX {found.table.concurrently}ON {found.table.name} ({columns});",),
         )
     for now, enough in _filtered(found, goal):
         if enough is None:
@@ -612,7 +678,7 @@ def _unused(found: Diagnosis) -> Iterator[Advice]:
                 "unused",
                 f"No query used {index.name} ({megabytes(index.bytes)}) since the "
                 "server's statistics began.",
-                (f"DROP INDEX CONCURRENTLY {index.name};  -- if you expected this",),
+                (f"DROP INDEX {found.table.concurrently}{index.name};  -- if you expected this",),
             )
 
 

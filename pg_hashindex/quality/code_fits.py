@@ -9,18 +9,17 @@ from ..metrics.search import candidates_in_table
 from ..models.codes import hamming_distances
 from ..models.model import OPERATORS, Metric, Model
 from ..training import train
-from .doctor_findings import CODES, CodeFit
+from .doctor_findings import CodeFit
 
 _RECALL = 0.98
 
 
 def train_code(
-    X: NDArray[Any], code: str, metric: str, *, name: str = "sample", force: bool = False
+    X: NDArray[Any], method: str, metric: str, *, name: str = "sample", force: bool = False
 ) -> Model:
-    """Train a model of a kind of code."""
-    method, options = CODES[code]
+    """Train a model by a method, for l2 where models have no such metric."""
     used: Metric = metric if metric in OPERATORS else "l2"  # type: ignore[assignment]
-    return train(X, name, method, metric=used, force=force, **options)
+    return train(X, name, method, metric=used, force=force)
 
 
 def fit_code(

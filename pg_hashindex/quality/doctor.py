@@ -64,7 +64,7 @@ from .doctor_findings import (
     VectorIndex,
 )
 from .measuring import Answers, Measuring, Prepared, ask
-from .queries import Query, as_queries, read_queries
+from .queries import Query, as_queries, first_of, read_queries
 from .systems import OPERATORS, Exact, Existing, VectorColumn
 
 __all__ = ["diagnose"]
@@ -202,6 +202,8 @@ def diagnose(
                 )
                 asked = found.queries(queries, sample, random_state)
                 diagnosis = replace(found.look(asked, measure), writes=writes, memory_given=memory)
+            # A role under policies sees no statistics of the table.
+            with translated_errors():
                 diagnosis = found.with_tenants(diagnosis)
         except _LateError:
             raise DatabaseStateError(
@@ -213,15 +215,15 @@ def diagnose(
             raise
     if not measure:
         return diagnosis
-    with _as_role(connection, role):
+    with as_role(connection, role):
         diagnosis = _with_names(connection, diagnosis, sample, queries, deadline, random_state)
     decision, sets = decide(diagnosis, goal)
     diagnosis = replace(diagnosis, decision=decision, sets=sets)
-    return replace(diagnosis, advice=advise(diagnosis))
+    return replace(diagnosis, advice=advise(diagnosis, goal))
 
 
 @contextmanager
-def _as_role(connection: Connection, role: str | None) -> Iterator[None]:
+def as_role(connection: Connection, role: str | None) -> Iterator[None]:
     """Have a role for the block's transactions."""
     if role is None:
         yield
@@ -262,13 +264,15 @@ def _with_names(
         try:
             name = as_name(row)
             names.append(name)
+            if not row.encoded:
+                notes.append(
+                    f"index {row.name} is not complete, and searched exactly: pg-hashindex index "
+                    f"check {row.name} names what completes it"
+                )
+                continue
             if found.exact is None or time.monotonic() > deadline:
                 continue
-            given: int | ArrayLike = min(sample, found.exact.queries)
-            if isinstance(queries, str):
-                given = read_queries(connection, queries, sample, found.table.dimension, seed)
-            elif queries is not None:
-                given = np.asarray(queries)[:sample]
+            given = first_of(row, queries, min(sample, found.exact.queries), seed)
             measuring = Measuring([row], as_queries(row, given, seed), found.k)
             measuring.find_truth(lambda: None, most_seconds=deadline - time.monotonic())
             point = measuring.measure(row, row.candidates_for(found.k), lambda: None, effort=None)
@@ -574,7 +578,7 @@ class _Doctor:
         exact = Exact(self._column, metric).search(self._k + 1, conditions=(condition, filter_))
         # The same searches find what codes are tried with.
         first = (metric, condition, filter_) == (self._metric, None, None)
-        n_near = _CODE_QUERIES if first and self._tries_codes else 0
+        n_near = min(_CODE_QUERIES, len(asked) // 2) if first and self._tries_codes else 0
         nearest = self._column.statement(_NEAR, metric, max(self._k, _NEAR_ROWS) + 1)
         parts = (nearest, asked[:n_near], self._near), (exact, asked[n_near:], None)
         try:
@@ -584,6 +588,9 @@ class _Doctor:
                         self._ask(statement, part, until, answers, near=near)
         except _LateError:
             pass
+        if len(answers.milliseconds) > n_near:
+            # The time of these is also of the vectors that they return.
+            del answers.milliseconds[:n_near]
         if not answers.distances:
             self._complete = False
             self._notes.append(

@@ -193,7 +193,7 @@ def as_name(row: IndexRow) -> NameFacts:
             summary = row.summary()
             size = summary.code_bytes + summary.access_bytes
     model = row.model_name if row.model_id else None
-    return NameFacts(row.name, row.set, row.access, model, row.relation, size)
+    return NameFacts(row.name, row.set, row.access, model, row.relation, size, row.tenant_column)
 
 
 def read_code_faults(connection: Connection, oid: int) -> tuple[tuple[str, str], ...]:

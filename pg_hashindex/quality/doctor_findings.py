@@ -23,11 +23,8 @@ __all__ = [
 ]
 
 
-#: Codes that are tried: those of functions, and those of lists; by the method of each.
-CODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "thermometer": ("thermometer", {}),
-    "itq": ("itq", {}),
-}
+#: Methods whose codes are tried: that of functions, and that of lists.
+CODES = ("thermometer", "itq")
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class TableFacts:
     writes
         Rows written a second since the server's statistics began, without the first load.
     parts
-        Partitions that have rows; 1 for a plain table.
+        Partitions; 1 for a plain table.
     policies
         Whether the table has row security.
     primary_key
@@ -112,6 +109,11 @@ class TableFacts:
         return self.kind != "sharded table"
 
     @property
+    def concurrently(self) -> str:
+        """How statements make and drop its indexes beside writers: not those of partitions."""
+        return "" if self.kind == "partitioned table" else "CONCURRENTLY "
+
+    @property
     def takes_function_only(self) -> bool:
         """Whether pgvector can index codes of the table, and pg_hashindex cannot keep them."""
         return self.kind in (
@@ -153,14 +155,20 @@ class TenantFacts:
 
     Attributes
     ----------
+    quoted_column
+        As SQL writes it.
     source
         How the column is known: ``--tenant``, ``a policy`` or ``the key``.
+    indexed
+        Whether an index leads with it.
     tenants, largest
         By the planner's statistics; None before the first ANALYZE.
     """
 
     column: str
+    quoted_column: str
     source: str
+    indexed: bool
     tenants: int | None
     largest: int | None
 
@@ -185,6 +193,7 @@ class NameFacts:
     model: str | None
     relation: str | None
     bytes: int
+    tenant: str | None
     recall: float | None = None
     least_recall: float | None = None
     p50_ms: float | None = None
@@ -340,7 +349,7 @@ class CodeFit:
     Attributes
     ----------
     code
-        A key of `CODES`: ``thermometer`` in pgvector's indexes, ``itq`` in lists.
+        The method: ``thermometer`` in pgvector's indexes, ``itq`` in lists.
     bits
         The length of a code.
     candidates, recall
@@ -365,8 +374,8 @@ class Advice:
     kind
         Of a decision: a kind of set, ``keep`` for an index that is there, or ``unknown``. Of other
         advice: ``codes`` that are not those of their model, ``btree``, ``filter``,
-        ``iterative_scan``, ``vacuum``, ``unused``, ``toast`` or ``tenants``. Of an index of
-        pg_hashindex: ``check``, ``recall``, ``exact`` or ``lists``.
+        ``iterative_scan``, ``vacuum``, ``unused`` or ``toast``. Of an index of pg_hashindex:
+        ``check``, ``recall`` or ``exact``.
     text
         A sentence.
     commands
@@ -470,11 +479,12 @@ class Diagnosis:
 
     @property
     def worst_recall(self) -> float | None:
-        """The least recall of an index with the settings that sessions have, also under a filter.
+        """The least recall of a name, or an index with the settings of sessions, also filtered.
 
-        1 where PostgreSQL uses none: searches are exact. None if the deadline passed first.
+        1 where there is none: searches are exact. None if the deadline passed first.
         """
-        now = (point.recall for point in self.points if point.current)
+        now = [point.recall for point in self.points if point.current]
+        now += [name.recall for name in self.names if name.recall is not None]
         return min(now, default=1.0) if self.complete else None
 
     def as_dict(self) -> dict[str, Any]:

@@ -165,7 +165,12 @@ class Measured:
 
     def reaches(self, goal: float) -> bool:
         """Whether the recall is the goal or more, and its lower bound at most .01 below it."""
-        return self.recall >= goal and self.least_recall >= goal - _BELOW - 1e-9
+        return reaches(self.recall, self.least_recall, goal)
+
+
+def reaches(recall: float, least_recall: float, goal: float) -> bool:
+    """Whether a recall is the goal or more, and its lower bound at most .01 below it."""
+    return recall >= goal and least_recall >= goal - _BELOW - 1e-9
 
 
 class _Asked(NamedTuple):

@@ -19,7 +19,16 @@ from ..index.catalog import HasRow
 from ..index.search import as_count
 from ..models.vectors import as_rows, as_vector, warn_of_zeros
 
-__all__ = ["MOVED_BY", "Query", "as_queries", "draw", "moved", "of_log", "read_queries"]
+__all__ = [
+    "MOVED_BY",
+    "Query",
+    "as_queries",
+    "draw",
+    "first_of",
+    "moved",
+    "of_log",
+    "read_queries",
+]
 
 #: By what part of the difference of two other rows a row is moved to be a query, by what a graph
 #: holds: ``hashindex._moved_by`` of SQL says why.
@@ -98,6 +107,17 @@ def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> 
         return draw(index, int(given), random_state)
     given = as_rows(given, index.row.dimension)
     return [Query(Vector(row.astype(np.float32))) for row in given]
+
+
+def first_of(
+    index: HasRow, given: str | ArrayLike | None, n: int, random_state: int = 0
+) -> int | ArrayLike:
+    """Return n queries as `as_queries` takes them: rows to draw, those given, or those of a log."""
+    if given is None:
+        return n
+    if isinstance(given, str):
+        return of_log(index, given, n, random_state)
+    return np.asarray(given)[:n]
 
 
 def read_queries(

@@ -155,11 +155,9 @@ def refuse_l1(found: Diagnosis) -> None:
     """Refuse a distance that no index of pg_hashindex has; say what to take."""
     if found.metric != "l1":
         return
-    table = found.table
-    operators = f"{table.quoted_column} {table.type}_l1_ops"
     raise InvalidInputError(
-        "no index of pg_hashindex searches by l1: take pgvector's own, CREATE INDEX CONCURRENTLY "
-        f"ON {table.name} USING hnsw ({operators}); or give --metric l2, cosine or ip"
+        "no index of pg_hashindex searches by l1: take pgvector's own, "
+        f"{advice.index_of_l1(found.table)}; or give --metric l2, cosine or ip"
     )
 
 
@@ -206,14 +204,19 @@ def method_of(chosen: advice.Choice) -> str | None:
 
 
 def find_model(
-    connection: Connection, found: Diagnosis, name: str, method: str | None = None
+    connection: Connection, found: Diagnosis, name: str, method: str | None
 ) -> StoredModel | None:
-    """Find the newest model that an earlier run has left, of a method; refuse another one."""
+    """Find the newest model that an earlier run has left, of a method; refuse another one.
+
+    A set of vectors has no method, and no model.
+    """
+    if method is None:
+        return None
     try:
         models = [model for model in store.list_models(connection) if model.name == name]
     except MissingSchemaError:
         return None
-    suiting = [model for model in models if method in (None, model.method)]
+    suiting = [model for model in models if model.method == method]
     if not suiting:
         return None
     there = max(suiting, key=lambda model: model.version)

@@ -3,7 +3,7 @@
 import math
 
 #: The most dimensions that pgvector's HNSW takes: of a vector, of a halfvec, of bits.
-HNSW_DIMENSIONS = {"vector": 2000, "halfvec": 4000, "bit": 64_000}
+HNSW_DIMENSIONS = {"vector": 2000, "halfvec": 4000}
 _NUMBER_BYTES = {"vector": 4, "halfvec": 2, "bit": 1 / 8}
 _PAGE = 8168
 # An element's header and the neighbours that it has with m = 16, as pgvector 0.8 writes them.

@@ -34,45 +34,38 @@ class VectorColumn:
     Parameters
     ----------
     schema
-        That of pgvector; None leaves it out, for statements that people read.
+        That of pgvector.
     type
         ``vector`` or ``halfvec``.
     key
         Expression of the key in the SELECT list.
     key_names
         The same of a subquery.
-    divided
-        Whether the table has partitions.
     ties
         Order of rows at the same distance, after a comma; any by default.
     """
 
-    schema: str | None
+    schema: str
     table: sql.Composable
     column: sql.Composable
     type: str
     key: sql.Composable
     key_names: sql.Composable
-    divided: bool = False
     ties: LiteralString = ""
 
     @property
     def query(self) -> sql.Composed:
         """The query as a value of the column's type."""
-        if self.schema is None:
-            return sql.SQL(f"$1::{self.type}").format()
         text = "$1::{schema}.vector" + "::{schema}.halfvec" * (self.type == "halfvec")
         return sql.SQL(text).format(schema=sql.Identifier(self.schema))
 
     def operator(self, name: str) -> sql.Composed:
         """Return the full name of an operator of pgvector."""
-        if self.schema is None:
-            return sql.SQL(name).format()
         return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self.schema), sql.SQL(name))
 
     def of_pgvector(self, name: str) -> sql.Composable:
         """Return the full name of a type, function or operator class of pgvector."""
-        return sql.SQL(name) if self.schema is None else sql.Identifier(self.schema, name)
+        return sql.Identifier(self.schema, name)
 
     def statement(
         self,
@@ -84,7 +77,6 @@ class VectorColumn:
     ) -> sql.Composed:
         """Fill a statement in: {table}, {column}, {key}, {distance}, {where}, {n}, and others."""
         given = [sql.SQL("(({}\n))").format(sql.SQL(one)) for one in conditions if one is not None]
-        asked = sql.SQL("$1") if self.schema is not None else self.query
         names: dict[str, sql.Composable] = {
             "table": self.table,
             "column": self.column,
@@ -92,7 +84,7 @@ class VectorColumn:
             "key_names": self.key_names,
             "ties": sql.SQL(self.ties),
             "distance": sql.SQL("{} {} {}").format(
-                self.column, self.operator(OPERATORS[metric]), asked
+                self.column, self.operator(OPERATORS[metric]), sql.SQL("$1")
             ),
             "where": sql.SQL(" WHERE " if given else "") + sql.SQL(" AND ").join(given),
             "n": sql.Literal(n),
@@ -124,9 +116,7 @@ class System(ABC):
     of: VectorColumn
     metric: str
 
-    def create(
-        self, name: str | None = None, options: LiteralString = "", *, concurrently: bool = False
-    ) -> list[sql.Composed]:
+    def create(self, name: str | None = None, options: LiteralString = "") -> list[sql.Composed]:
         """Return the statements that make it; none where nothing, or a command, does."""
         return []
 
@@ -139,11 +129,6 @@ class System(ABC):
         self, n: int, setting: Setting = USUAL, conditions: Sequence[str | None] = ()
     ) -> sql.Composed:
         """Return the statement that finds the n rows nearest to ``$1``, with their distances."""
-
-    def example(self, n: int, setting: Setting) -> str:
-        """Return the settings and the query, for people to read."""
-        lines = [f"SET {name} = {value};" for name, value in setting.session.items()]
-        return "\n".join([*lines, self.search(n, setting).as_string() + ";"])
 
 
 class Exact(System):
@@ -192,13 +177,11 @@ class Vectors(System):
         return sql.SQL("$1").format()
 
     def create(  # noqa: D102
-        self, name: str | None = None, options: LiteralString = "", *, concurrently: bool = False
+        self, name: str | None = None, options: LiteralString = ""
     ) -> list[sql.Composed]:
         statement = sql.SQL(
-            "CREATE INDEX {how}{name}ON {table} USING {method} ({indexed} {of_class}){options}"
+            "CREATE INDEX {name}ON {table} USING {method} ({indexed} {of_class}){options}"
         ).format(
-            # PostgreSQL makes none of a partitioned table that way.
-            how=sql.SQL("CONCURRENTLY " if concurrently and not self.of.divided else ""),
             name=sql.SQL("{} ").format(sql.Identifier(name)) if name else sql.SQL(""),
             table=self.of.table,
             method=sql.SQL(self.method),
@@ -207,11 +190,6 @@ class Vectors(System):
             options=sql.SQL(options),
         )
         return [statement]
-
-    def graph_example(self) -> list[str]:
-        """Return the statements that make it beside writers, for people to read."""
-        made = self.create(options=GRAPH, concurrently=True)
-        return [f"{one.as_string()};" for one in made]
 
     def setting(self, value: int, *, iterative: bool = False) -> Setting:
         """Return the setting with a value of ``hnsw.ef_search`` or ``ivfflat.probes``."""

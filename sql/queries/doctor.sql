@@ -67,8 +67,8 @@ WHERE r.oid = $1::oid AND a.attname = $2 AND NOT a.attisdropped
 GROUP BY a.attname, a.atttypmod, a.attstorage, r.oid, r.relkind, r.relispartition, r.relrowsecurity
 
 -- name: tenants
--- Columns that tell tenants: $2, or else one that a policy compares and the first of several in the primary key; with how many values they
--- have, and the rows of the most common one as a share, by the planner's statistics. $1: the table's oid.
+-- Columns that tell tenants: $2, or else one that a policy compares (no boolean, and not with NULL) and the first of several in the primary
+-- key; with how many values they have, whether an index leads with them, and the rows of the most common one as a share, by the planner's statistics. $1: the table's oid.
 WITH told (source, name) AS (
     SELECT '--tenant', $2::text WHERE $2 IS NOT NULL
     UNION ALL
@@ -77,13 +77,19 @@ WITH told (source, name) AS (
         AND d.refclassid = 'pg_catalog.pg_class'::regclass::oid AND d.refobjid = p.polrelid AND d.refobjsubid > 0
     JOIN pg_catalog.pg_attribute a ON a.attrelid = p.polrelid AND a.attnum = d.refobjsubid
     JOIN pg_catalog.pg_class c ON c.oid = p.polrelid AND c.relrowsecurity
-    WHERE p.polrelid = $1::oid AND p.polcmd IN ('r', '*') HAVING count(DISTINCT a.attname) = 1
+    WHERE p.polrelid = $1::oid AND p.polcmd IN ('r', '*') AND a.atttypid <> 'bool'::regtype::oid
+        AND pg_catalog.strpos(pg_get_expr(p.polqual, p.polrelid), pg_catalog.quote_ident(a.attname) || ' IS N') = 0
+    HAVING count(DISTINCT a.attname) = 1
     UNION ALL
     SELECT 'the key', a.attname::text FROM pg_catalog.pg_index x
     JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
     WHERE x.indrelid = $1::oid AND x.indisprimary AND x.indnkeyatts > 1
 )
-SELECT t.name AS "column", t.source,
+SELECT t.name AS "column", pg_catalog.quote_ident(t.name) AS quoted_column, t.source,
+       EXISTS (
+           SELECT FROM pg_catalog.pg_index x JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+           WHERE x.indrelid = $1::oid AND x.indisvalid AND x.indpred IS NULL AND a.attname = t.name
+       ) AS indexed,
        pg_catalog.round(k.tenants)::bigint AS tenants,
        pg_catalog.round(c.reltuples::float8 * coalesce(s.most_common_freqs[1]::float8, 1::float8 / nullif(k.tenants, 0::float8)))::bigint AS largest
 FROM told t JOIN pg_catalog.pg_class c ON c.oid = $1::oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

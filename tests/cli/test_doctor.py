@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import time
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.databases import run_as_admin
+from fixtures.indexes import begin_lists
+from pg_hashindex.cli._shared import print_table
+from pg_hashindex.cli.doctor import _print_advice
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
@@ -21,6 +25,7 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.doctor import _Doctor, diagnose
 from pg_hashindex.quality.doctor_catalog import list_columns
 from pg_hashindex.quality.doctor_filters import nodes
+from pg_hashindex.quality.doctor_findings import Advice
 from pg_hashindex.quality.sizes import hnsw_bytes
 
 ROWS, DIMENSION = 600, 8
@@ -69,7 +74,19 @@ def docs(bare, points):
 @pytest.fixture
 def slow_machine(monkeypatch):
     """No exact search is fast enough."""
-    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", 0)
+    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", -1)
+
+
+@pytest.fixture
+def run_line(on, slow_machine):
+    """Run a command of pg-hashindex as it was printed."""
+
+    def invoke(line):
+        program, *arguments = shlex.split(line)
+        assert program == "pg-hashindex"
+        return on(*arguments)
+
+    return invoke
 
 
 def report(on, *options):
@@ -572,7 +589,7 @@ def test_one_table_of_sets_and_one_that_is_taken(on_bare, bare, docs):
 
 
 def test_writes_memory_and_tenants_are_facts(on_bare, bare, docs, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", 0)
+    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", -1)
     said = report(on_bare, "--writes", "200")["decision"]
     assert said["kind"] == "lists"
     assert said["commands"] == ["pg-hashindex quickstart docs v --writes 200"]
@@ -581,6 +598,107 @@ def test_writes_memory_and_tenants_are_facts(on_bare, bare, docs, monkeypatch):
     assert said["decision"]["text"].startswith("Take no index: the largest part has 60 rows")
     refused = on_bare("doctor", "docs", "v", "--tenant", "team", code=3)
     assert "docs has no column 'team': check --tenant" in refused.stderr
+
+
+def test_policies_that_compare_no_tenant(on_bare, bare, docs):
+    bare.execute(
+        "ALTER TABLE docs ADD published boolean DEFAULT true, ADD deleted date;"
+        "ALTER TABLE docs ENABLE ROW LEVEL SECURITY"
+    )
+    for condition in ("published", "deleted IS NULL"):
+        bare.execute(f"CREATE POLICY own ON docs USING ({condition})".encode())
+        assert report(on_bare)["tenant"] is None
+        bare.execute("DROP POLICY own ON docs")
+
+
+def test_a_tenant_without_a_btree(on_bare, bare, docs, slow_machine):
+    options = ("--tenant", "part", "--memory", "1GB")
+    (command,) = report(on_bare, *options)["decision"]["commands"]
+    assert command == "CREATE INDEX CONCURRENTLY ON docs (part);"
+    bare.execute(command.encode())
+    assert report(on_bare, *options)["decision"]["commands"] == []
+
+
+def test_l1_leads_to_an_index_of_pgvectors(on_bare, bare, docs, slow_machine):
+    said = report(on_bare, "--metric", "l1")["decision"]
+    assert "no index of pg_hashindex searches by l1" in said["text"]
+    (command,) = said["commands"]
+    bare.execute(command.encode())
+    assert report(on_bare, "--metric", "l1")["decision"]["kind"] == "keep"
+
+
+def test_indexes_of_partitions_are_dropped_at_once(on_bare, bare):
+    bare.execute(
+        "CREATE TABLE docs (id int, v vector(3)) PARTITION BY RANGE (id);"
+        "CREATE TABLE docs_1 PARTITION OF docs FOR VALUES FROM (0) TO (999);"
+        "INSERT INTO docs SELECT n, ARRAY[n, 1, 2]::vector FROM generate_series(1, 300) n;"
+        "CREATE INDEX one ON docs USING hnsw (v vector_l2_ops);"
+        "CREATE INDEX two ON docs USING ivfflat (v vector_l2_ops); ANALYZE docs"
+    )
+    commands = [c for one in report(on_bare)["advice"] for c in one["commands"]]
+    dropped = [command for command in commands if command.startswith("DROP INDEX")]
+    assert dropped
+    for command in dropped:
+        bare.execute(command.encode())
+
+
+@pytest.mark.parametrize("kind", ["lists", "codes", "codes in IVFFlat"])
+def test_the_commands_of_a_decision_make_its_set(on, run_line, connection, kind):
+    """Also where a name searches vectors, and has no model to swap with."""
+    vectors = np.random.default_rng(2).standard_normal((1200, 32)).astype(np.float32)
+    fill(connection, "docs", vectors)
+    HashIndex.create(connection, "named", table="docs", column="v", model="none")
+    sizes = {one["name"]: one["bytes"] for one in report(on)["sets"]}
+    (table,) = connection.execute("SELECT pg_table_size('docs')").fetchone()
+    memory = f"{(sizes['codes in IVFFlat'] + table // 4) // 1000 + 20}kB"
+    options = {"lists": ["--writes", "200"], "codes": ["--writes", "50"]}
+    said = report(on, *options.get(kind, ["--memory", memory]))["decision"]
+    assert said["kind"] == kind
+    for command in said["commands"]:
+        run_line(command)
+    index = HashIndex.open(connection, "named")
+    assert (index.is_lists, index.access) == (
+        kind == "lists", {"lists": index.access, "codes": "hnsw"}.get(kind, "ivfflat"),
+    )  # fmt: skip
+    assert index.model_name == "named:1"
+
+
+def test_an_index_that_is_not_complete_is_not_measured(on, connection, items, model, slow_machine):
+    begin_lists(connection, "i", table="items", column="embedding", model="lsh", candidates=200)
+    found = json.loads(on("doctor", "items", "embedding", "--json").stdout)
+    (name,) = found["names"]
+    assert name["recall"] is None
+    assert any("index i is not complete" in note for note in found["notes"])
+
+
+def test_fail_under_sees_names(on, connection, items, model):
+    HashIndex.create(connection, "i", table="items", column="embedding", model="lsh", candidates=10)
+    command = ("doctor", "items", "embedding", "--fail-under", "0.99")
+    assert "below the required 0.99" in on(*command, code=1).stderr
+
+
+def test_commands_are_broken_where_they_may_be(capsys):
+    table = "shop.documents_of_the_shop"
+    _print_advice(
+        Advice(
+            "toast", "Vectors are out of line.",
+            (f"ALTER TABLE {table} ALTER COLUMN embedding TYPE halfvec(768);  -- rewrites it",),
+        )
+    )  # fmt: skip
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:] == [
+        "  -- rewrites it",
+        f"  ALTER TABLE {table} ALTER COLUMN embedding TYPE halfvec(768);",
+    ]
+
+
+def test_tables_fit_a_terminal(capsys):
+    print_table(["name", "where", "n"], [["index_" * 9, "part " * 20, 1]], most=60)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 60
+    assert printed.count("part") == 20
+    # A word is broken where no space is.
+    assert printed.replace("\n", "").replace(" ", "").count("index_") >= 4
 
 
 def test_a_role_sees_what_its_policies_show(on_bare, server, bare, docs):
@@ -597,6 +715,7 @@ def test_a_role_sees_what_its_policies_show(on_bare, server, bare, docs):
         found = report(on_bare, "--role", "seller")
         assert found["queries"] == 60
         assert (found["tenant"]["column"], found["tenant"]["source"]) == ("part", "a policy")
+        assert (found["tenant"]["tenants"], found["tenant"]["largest"]) == (10, 60)
         assert "row security" in on_bare("doctor", "docs", "v").stdout
         # Searches by a name find the role's rows alone, too.
         on_bare("schema", "upgrade")

@@ -14,6 +14,7 @@ from fixtures.recall import brute_force_recall
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations.page import look, save_page
 from pg_hashindex.quality import queries
@@ -265,6 +266,15 @@ def test_nothing_comes_from_elsewhere(page_of, connection, items, model, url, tm
         assert [len(list(figure.iter(tag))) for tag in ("svg", "details", "table")] == [1, 1, 1]
         # HTML has a caption first or last.
         assert [one.tag for one in figure] == ["h3", "svg", "figcaption"]
+
+
+@pytest.mark.parametrize("options", [{"model": "none"}, {"model": "lsh"}])
+def test_an_index_that_pgvector_keeps(page_of, connection, items, model, options):
+    """Its codes, if any, lie in an index of pgvector's, and their bits are not counted."""
+    HashIndex.create(connection, "i", table="items", column="embedding", **options)
+    page = page_of("items", "embedding")
+    assert page.headings() == OF_INDEX
+    assert "Not known" not in words(page.by_id("index-1"))
 
 
 def test_the_session_is_left_as_it_was(connection, items, model, url):

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from pg_hashindex import evaluate, schema, store
 from pg_hashindex.db.connection import connect, create_engine
-from pg_hashindex.errors import HashIndexError
+from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality.measuring import Measured, Measuring
@@ -69,7 +69,7 @@ def start(run, empty_url, docs, monkeypatch):
 def slow_machine(request, monkeypatch):
     """No exact search is fast enough, so that small tables get a set."""
     if "fast" not in request.fixturenames:
-        monkeypatch.setattr(advice, "_FAST_MS", 0)
+        monkeypatch.setattr(advice, "_FAST_MS", -1)
 
 
 @pytest.fixture
@@ -517,6 +517,31 @@ def test_tenants_of_a_policy(start, bare):
     assert "tenants: team (a policy), 1 of at most 1500" in said
     assert HashIndex.open(bare, NAME).tenant_column == "team"
     assert "making an index" not in start().stderr
+
+
+def test_run_again_under_a_policy_on_the_tenant(start, bare):
+    start("--access", "lists", "--yes")
+    bare.execute("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
+    bare.execute("CREATE POLICY own ON docs USING (part = current_setting('app.part')::int)")
+    bare.execute("VACUUM ANALYZE docs")
+    assert "is up to date" in start().stderr
+
+
+def test_a_model_of_an_index_that_was_dropped_is_not_taken_for_vectors(start, run, bare, empty_url):
+    start("--access", "lists", "--yes")
+    run("index", "drop", NAME, "--yes", "--database-url", empty_url)
+    assert "the vectors as halfvec in HNSW" in start("--access", "hnsw", "--yes").stderr
+    assert HashIndex.open(bare, NAME).model_name == "none"
+
+
+def test_no_model_is_left_where_the_session_ends(start, bare, monkeypatch):
+    def end(connection, *rest, **options):
+        connection.close()
+        raise DatabaseStateError("the connection is lost")
+
+    monkeypatch.setattr(HashIndex, "create", end)
+    start("--access", "lists", "--yes", code=3)
+    assert store.list_models(bare) == []
 
 
 def test_a_key_that_begins_with_the_tenant(start, bare):
