@@ -87,8 +87,13 @@ def _truths(context: click.Context, option: click.Parameter, texts: Sequence[str
 
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> Any:
     """Return hashers by the names of their lines; one under a name of its own is NAME=METHOD."""
-    pairs = (word.partition("=") for word in _words(context, option, value))
-    return {name.strip(): (hasher or name).strip() for name, _, hasher in pairs}
+    found: dict[str, str] = {}
+    for word in _words(context, option, value):
+        name, _, hasher = word.partition("=")
+        if name.strip() in found:
+            raise click.BadParameter(f"{name.strip()!r} is given twice")
+        found[name.strip()] = (hasher or name).strip()
+    return found
 
 
 def _of_methods(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> Any:

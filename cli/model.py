@@ -12,6 +12,7 @@ import numpy as np
 from psycopg.sql import Literal
 
 from pg_hashindex import store
+from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
@@ -228,7 +229,9 @@ def train_model(
         if table is None or column is None:
             drawn = load_sample(file or Path(), vectors=column, **draw)
         else:
-            for (dimension,) in execute(connection, _DIMENSION, [table, column]):
+            with translated_errors(table=table):
+                dimensions = execute(connection, _DIMENSION, [table, column]).fetchall()
+            for (dimension,) in dimensions:
                 hasher.check_dimension(dimension)
             if all_rows:
                 with progress(f"training {method} on all rows of {table}"):

@@ -483,6 +483,8 @@ def _checked_weights(given: NDArray[np.floating], n_bits: int) -> NDArray[np.flo
 
 def check_model_name(name: str) -> None:
     """Refuse a name that models must not have."""
+    if name == "none":
+        raise InvalidInputError("'none' cannot name a model: it stands for an index without one")
     if not re.fullmatch(r"[^:\x00-\x1f]{1,63}", name):
         raise InvalidInputError(
             f"{name!r} cannot name a model: use 1 to 63 characters, none of them ':' or a control "

@@ -68,10 +68,10 @@ class Method:
 
     def make(self, n_bits: int, random_state: int) -> Hasher:
         """Make the hasher; refuse unknown hashers and parameters."""
-        if doubled := sorted({"n_bits", "random_state"} & set(self.parameters)):
+        if doubled := sorted({"n_bits", "random_state", "name", "preset"} & set(self.parameters)):
             raise InvalidInputError(
-                f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits and seed are "
-                "given as such"
+                f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits, seed and preset "
+                "are given as such"
             )
         return make_hasher(
             self.hasher,

@@ -176,10 +176,10 @@ def hasher_for(
     """
     cuts = _cuts_of_bits(method, n_bits) if cuts is None else cuts
     given = dict(parameters or {})
-    if doubled := sorted({"n_bits", "random_state"} & set(given)):
+    if doubled := sorted({"n_bits", "random_state", "name", "preset"} & set(given)):
         raise InvalidInputError(
-            f"{', '.join(doubled)} cannot be given in parameters; use the arguments n_bits and "
-            "random_state (--bits, --seed)"
+            f"{', '.join(doubled)} cannot be given in parameters; use the arguments n_bits, "
+            "random_state and preset (--bits, --seed, --preset)"
         )
     if n_bits is not None:
         if cuts is not None and (cuts < 1 or n_bits % cuts):

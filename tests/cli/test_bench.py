@@ -495,6 +495,8 @@ def test_failures_are_lines(bench, data):
         (["--truth", "nearest-k", "--nearest", "0"], 3, "k must be .* got 0"),
         (["--truth", "nearest-fraction", "--fraction", "2"], 3, "fraction must be"),
         (["--param", "lsh.n_bits=3"], 3, "n_bits cannot be a parameter of lsh"),
+        (["--param", "lsh.preset=paper"], 3, "preset cannot be a parameter of lsh"),
+        (["--methods", "a=itq,a=lsh"], 2, "'a' is given twice"),
         (["--param", "lsh.length=3"], 3, "lsh has no parameter 'length'"),
         (["--param", "itq.n_iter=3"], 3, "a parameter is for 'itq', which is not compared"),
         (["--param", "n_iter=3"], 2, "'n_iter=3' is not METHOD.KEY=VALUE"),

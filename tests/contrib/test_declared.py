@@ -243,6 +243,13 @@ def test_copies_of_a_table_have_indexes_of_their_own(engine, connection, model):
     assert indexes(connection) == []
 
 
+def test_no_translation_of_schemas(engine, connection, model):
+    table = items_table(HashIndex("items_idx", "embedding", model="lsh"))
+    with engine.begin() as transaction:
+        table.create(transaction.execution_options(schema_translate_map=None))
+    assert indexes(connection) == [("items_idx", "public", "items", "lsh:1")]
+
+
 def test_schemas_are_translated(engine, connection, model):
     table = items_table(HashIndex("items_idx", "embedding", model="lsh"))
     connection.execute("CREATE SCHEMA tenant")

@@ -302,8 +302,17 @@ def test_a_role_that_may_not_read_codes(make_store, as_role):
         reader = HashIndexVectorStore(EMBEDDINGS, session)
         whole = reader.similarity_search("question", 120, candidates=1)
         assert len(whole) == 120
+        with session.transaction():
+            assert len(reader.similarity_search("question", 120, candidates=1)) == 120
         HashIndex.open(owner, "langchain_documents_idx").grant("langchain_reader")
         assert len(reader.similarity_search("question", 1, candidates=1)) == 1
+
+
+def test_lists_of_another_length(make_store):
+    made = make_store()
+    for options in ({"ids": []}, {"metadatas": []}, {"ids": ["only"]}):
+        with pytest.raises(InvalidInputError, match="there are 2 texts and"):
+            made.add_texts(["a", "b"], **options)
 
 
 def test_too_few_documents_are_not_trained_on(make_store):

@@ -134,6 +134,9 @@ def test_answers_are_those_of_llama_index_s_own_store(store, simple):
         wanted = simple.query(mmr, mmr_threshold=threshold)
         found = store.query(mmr, mmr_threshold=threshold, fetch_k=ROWS, candidates=ROWS)
         assert found.ids == wanted.ids
+    zeros = VectorStoreQuery([0.0] * DIMENSION, 2, mode=VectorStoreQueryMode.MMR)
+    with pytest.raises(InvalidInputError, match="all zeros"):
+        store.query(zeros)
     # LlamaIndex chooses by the cosine, which an embedding that failed has none of.
     store.add([TextNode(id_="failed", text="x", embedding=[0.0] * DIMENSION)])
     assert len(store.query(asked(mode=VectorStoreQueryMode.MMR, k=ROWS + 1)).ids) == ROWS
@@ -177,6 +180,7 @@ def test_nodes_come_back_as_they_were(store):
     assert [node.node_id for node in store.get_nodes(["002", "004"])] == ["004"]
     store.delete_nodes(filters=filters(("n", Op.GT, 50)))
     store.delete_nodes()
+    store.delete_nodes(filters=MetadataFilters(filters=[]))
     assert max(node.metadata.get("n", 0) for node in store.get_nodes()) == 50
     store.clear()
     assert store.get_nodes() == []

@@ -265,6 +265,23 @@ def test_a_name_that_is_in_use_elsewhere(project, connection, items, model, capl
     assert {row[0] for row in indexes(connection)} == {"items_idx"}
 
 
+@pytest.mark.parametrize("schema", ["shop", "s" * 45])
+def test_tables_of_two_schemas_with_an_index_of_one_name(project, connection, items, model, schema):
+    """Each has its own, also where the schema's name is too long for it; nothing is left to do."""
+    connection.execute(
+        f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.items (LIKE items INCLUDING ALL)".encode()
+    )
+    project.config.attributes["options"]["include_schemas"] = True
+    metadata = declared(model="lsh")
+    metadata.tables["items"].to_metadata(metadata, schema=schema)
+    project.declares(metadata)
+    made = [line for line in body(project.generate(), "upgrade") if "create_hash_index" in line]
+    assert len(made) == 2
+    project.upgrade()
+    assert len(indexes(connection)) == 2
+    project.check()
+
+
 def test_another_schema(project, connection, model):
     connection.execute("CREATE SCHEMA shop")
     project.config.attributes["options"]["include_schemas"] = True

@@ -100,13 +100,15 @@ def test_too_few_rows(embeddings, rows, bits, least):
 
 
 def test_bits_and_seed_are_no_parameters_of_the_method(embeddings):
-    for name in ("n_bits", "random_state"):
+    for name in ("n_bits", "random_state", "preset", "name"):
         with pytest.raises(InvalidInputError, match=f"{name} cannot be given in parameters"):
             train(embeddings, "m", "lsh", n_bits=8, parameters={name: 16})
     with pytest.raises(InvalidInputError, match="n_bits must be an integer from 1 to 16000"):
         train(embeddings, "m", "lsh", n_bits=999_999)
     with pytest.raises(InvalidInputError, match="cannot name a model"):
         train(embeddings, "a:b", "lsh", n_bits=8)
+    with pytest.raises(InvalidInputError, match="an index without one"):
+        train(embeddings, "none", "lsh", n_bits=8)
 
 
 def test_copies_of_bits():

@@ -1,5 +1,6 @@
 """Autogenerate: compare declared indexes with those of the database."""
 
+import hashlib
 import json
 import logging
 import re
@@ -189,10 +190,11 @@ def _pairs(
         if context.run_object_filters(table, table.name, "table", False, None)
     }
     declared = {
-        name: (place, index)
+        (name, place): index
         for place, table in tables.items()
         for name, index in declared_on(table).items()
     }
+    names = {name for name, _ in declared}
     gone = {
         (operation.schema, operation.table_name)
         for operation in upgrade_ops.ops
@@ -201,11 +203,13 @@ def _pairs(
     compared = {*gone, *tables}
     existing = {name: _as_compared(found, compared) for name, found in existing.items()}
     paired = set()
-    for name, (place, index) in sorted(declared.items(), key=lambda item: item[0]):
+    for (name, place), index in sorted(declared.items(), key=lambda item: str(item[0])):
         found = existing.get(name)
-        # A table of this name in another schema may have it: then the schema's name comes first.
-        longer = f"{place[0] or default_schema}_{name}"
-        second = None if longer in declared else existing.get(longer)
+        if found is not None and (name, _place_of(found)) in {*declared} - {(name, place)}:
+            # Another table declares an index of this name, too.
+            found = None
+        longer = _longer_names(name, place[0] or default_schema or "")
+        second = next((existing[one] for one in longer if one in {*existing} - names), None)
         if (
             second is not None
             and _place_of(second) == place
@@ -237,6 +241,12 @@ def _pairs(
             and context.run_object_filters(_as_item(found), name, _KIND, True, None)
         ):
             yield name, None, found
+
+
+def _longer_names(name: str, schema: str) -> Iterator[str]:
+    """Yield names that ``hashindex._declared_name`` gives where another schema has the name."""
+    yield f"{schema}_{name}"
+    yield f"{name[:31]}_{hashlib.md5(schema.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
 def _place_of(found: Existing) -> tuple[str | None, str]:

@@ -41,8 +41,11 @@ class InstallHashindex(Operation):  # type: ignore[misc]
             schema_editor.execute("-- removes schema hashindex, if it is empty", params=None)
         else:
             # Drop the indexes of tables that the same run of migrations has dropped.
-            schema_editor.execute(DROP_LEFT.format("ARRAY(SELECT name FROM hashindex.index)"))
-            schema.downgrade(_alchemy(schema_editor.connection))
+            lent = _alchemy(schema_editor.connection)
+            # A later one of its kind may have removed the schema.
+            if schema.status(lent).installed:
+                schema_editor.execute(DROP_LEFT.format("ARRAY(SELECT name FROM hashindex.index)"))
+            schema.downgrade(lent)
 
     def describe(self) -> str:
         """Say what it does."""

@@ -199,8 +199,10 @@ class IndexedDocuments:
             return index if index is not None and index.encoded else None
         if index.set_id != self._complete:
             try:
-                if index.waiting():
-                    return None
+                # The caller's transaction survives a refusal.
+                with connection.transaction():
+                    if index.waiting():
+                        return None
             except MissingRightsError:
                 # A role that may not read codes gets exact searches anyway.
                 return None

@@ -154,7 +154,7 @@ class DocumentStore:
                     lent, name, table=table, column=COLUMN, model=made, key_columns="id",
                     metric=metric, **asked,
                 )  # fmt: skip
-            except HashIndexError:
+            except BaseException:
                 # It stays with lists that are continued by the same call.
                 with suppress(HashIndexError):
                     store.drop(lent, made)

@@ -377,8 +377,9 @@ def _entries(
     ids: Sequence[str | None] | None,
 ) -> list[Entry]:
     """Return documents to be written; those without an id get one."""
-    given = [identifier or str(uuid.uuid4()) for identifier in ids or [None] * len(texts)]
-    metadatas = metadatas or [{}] * len(texts)
+    ids = [None] * len(texts) if ids is None else ids
+    given = [str(uuid.uuid4()) if identifier is None else identifier for identifier in ids]
+    metadatas = [{}] * len(texts) if metadatas is None else metadatas
     for what, values in (("ids", given), ("metadatas", metadatas), ("embeddings", embeddings)):
         if len(values) != len(texts):
             raise InvalidInputError(f"there are {len(texts)} texts and {len(values)} {what}")

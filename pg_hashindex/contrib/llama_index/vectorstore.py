@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Unpack
 
+import numpy as np
 import sqlalchemy as sa
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
@@ -127,8 +128,9 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         **_: Any,
     ) -> None:
         """Delete nodes that match all that is given; none if nothing is."""
-        if node_ids is not None or filters is not None:
-            self._delete(self._where(filters, node_ids))
+        # Filters may be an empty list.
+        if (where := self._where(filters, node_ids)) is not None:
+            self._delete(where)
 
     def _delete(self, where: sa.ColumnElement[bool] | None) -> None:
         with shallow():
@@ -227,6 +229,10 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         fetched = as_optional_count("fetch_k", options.get("fetch_k")) or max(4 * k, 20)
         near = self._documents.search(vector, max(fetched, k), asked, with_embedding=True)
         # A vector of zeros has no cosine, by which LlamaIndex chooses.
+        if not np.any(vector):
+            raise InvalidInputError(
+                "the query's vector is all zeros, and MMR chooses by the cosine, which it has not"
+            )
         rows = {
             row.id: (row, numbers)
             for row, _ in near

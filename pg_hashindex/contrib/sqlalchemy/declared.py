@@ -243,7 +243,7 @@ def _translated(spec: IndexSpec, connection: sa.Connection | MockConnection) -> 
     """Translate the declared schema as statements of this connection do."""
     if isinstance(connection, MockConnection):
         return spec
-    others = connection.get_execution_options().get("schema_translate_map", {})
+    others = connection.get_execution_options().get("schema_translate_map") or {}
     return replace(spec, schema=others.get(spec.schema, spec.schema))
 
 
