@@ -35,8 +35,10 @@ MARKS = RESULTS / "figures.json"
 #: Code that a part measures, beside its script: sets that are built, written and searched; scores
 #: of methods; or commands.
 SETS = (
-    "sql",
     "alembic",
+    "sql",
+    # These are of commands alone.
+    *(f":(exclude)sql/queries/{name}.sql" for name in ("doctor", "quickstart")),
     *(f"pg_hashindex/{room}" for room in ("db", "hashers", "index", "models", "training")),
 )
 SCORES = ("pg_hashindex/hashers", "pg_hashindex/metrics", "pg_hashindex/papers")
@@ -64,7 +66,7 @@ class Part:
     first
         An option for the first run with this code, of scripts that keep what they find in the file.
     code
-        The files and folders that it measures; a part is run again once one of them has changed.
+        What it measures, as pathspecs of git; a part is run again once a file of it has changed.
     """
 
     name: str
@@ -88,18 +90,18 @@ class Part:
         return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()[:12]
 
     @property
-    def trees(self) -> str:
-        """Names that git gives to the code that it measures."""
-        found = subprocess.run(
-            ["git", "rev-parse", *(f"HEAD:{path}" for path in self.code)],
-            cwd=ROOT, capture_output=True, text=True, check=True,
+    def measures(self) -> str:
+        """The hash of the code that it measures, as committed."""
+        files = subprocess.run(
+            ["git", "ls-files", "--stage", "--", *self.code],
+            cwd=ROOT, capture_output=True, check=True,
         ).stdout  # fmt: skip
-        return " ".join(tree[:12] for tree in found.split())
+        return hashlib.sha1(files).hexdigest()[:12]
 
     def is_measured(self, mark: dict[str, Any]) -> bool:
         """Return whether a run with this code and this script has ended."""
         made = mark.get("code"), mark.get("script"), mark.get("ended")
-        return made == (self.trees, self.script, True)
+        return made == (self.measures, self.script, True)
 
     def arguments(self, *, first: bool) -> list[str]:
         words = shlex.split(f"{self.command} {self.first if first else ''}")
@@ -194,7 +196,7 @@ def run(part: Part, marks: dict[str, Any], *, anyway: bool) -> bool:
             f"other processes take {others:.2f} of a core, and would be in the figures: "
             "wait for them, or measure with --anyway, which marks the part"
         )
-    now = part.trees
+    now = part.measures
     mark: dict[str, Any] = {
         "command": part.command,
         "file": part.file,
