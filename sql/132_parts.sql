@@ -265,9 +265,9 @@ DECLARE
     log text := 'hashindex.' || hashindex._part_of(beside, 'log');
     write text := format(E'\n        INSERT INTO %s (%s) VALUES (%%s);', log, hashindex._columns_of(NULL, kept_keys));
 BEGIN
-    -- The log of a set that may not come into use has a limit, since only a command of the administrator empties it. A writer beyond it sees a mark that says so, or adds one:
+    -- The log of a former set has a limit, since only a command of the administrator empties it. A writer beyond it sees a mark that says so, or adds one:
     -- it waits for no other writer, which may roll back. The limit is a literal: the size of the codes would take a lock that prune holds.
-    IF beside.state IN ('former', 'ready') THEN
+    IF beside.state = 'former' THEN
         write := format(
             E'\n        IF pg_relation_size(%L::regclass) > %s THEN\n            INSERT INTO %s (gap) SELECT true WHERE NOT EXISTS (SELECT FROM %s l WHERE l.gap);\n        ELSE%s\n        END IF;',
             log, hashindex._log_limit(beside), log, log, replace(write, E'\n', E'\n    ')

@@ -271,7 +271,7 @@ BEGIN
     IF hashindex._table_of(s, 'log') IS NULL THEN
         RETURN 0;
     ELSIF hashindex._has_logged(s, gap => true) THEN
-        RAISE EXCEPTION 'more was written than the log of the % set of index "%" holds, so its codes are out of date', s.state, i.name
+        RAISE EXCEPTION 'more was written than the log of the former set of index "%" holds, so its codes are out of date', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Drop it: pg-hashindex index prune %s', i.name);
     END IF;
     names := hashindex._name_parts(i, s) || jsonb_build_object('first', quote_ident((hashindex._code_keys(i))[1]), 'refresh', 'hashindex.refresh_' || s.id);
