@@ -82,19 +82,19 @@ BEGIN
     ELSIF effort < 1 THEN
         PERFORM hashindex._refuse('effort', effort, '1 or more');
     END IF;
-    condition := concat(coalesce(filter, 'true'), E'\n) AND (', coalesce(hashindex._of_tenant(i, tenant), 'true'));
+    condition := format(E'(%s\n) AND %s', coalesce(filter, 'true'), coalesce(hashindex._of_tenant(i, tenant), 'true'));
     IF filter IS NOT NULL OR tenant IS NOT NULL OR row_security_active(base) THEN
         -- As many rows are visited as are wanted of those that match.
-        matching := (hashindex._estimate(format('SELECT FROM %s WHERE (%s)', base, condition), filter_path)).matching;
+        matching := (hashindex._estimate(format('SELECT FROM %s WHERE %s', base, condition), filter_path)).matching;
         visited := visited * greatest(1, hashindex._estimated_rows(base::regclass) / greatest(matching, 1));
     END IF;
     held := hashindex._set_sql(i, s, '$1');
     ranking := format('%s %s $1::pg_catalog.text::%s', held.expression, held.operator, held.ranked_type);
     EXECUTE format('SELECT (%s)::text', held.ranked_query) INTO ranked USING hashindex._checked_vector(query::{ext}.vector, s.dimension);
-    before := hashindex._put_settings(hashindex._scan_settings(coalesce(effort, s.effort, wanted), coalesce(visited, 4.0) * wanted, true));
+    before := hashindex._put_settings(hashindex._scan_settings(coalesce(effort, s.effort, wanted), visited * wanted, true));
     path := set_config('search_path', filter_path, true);
     RETURN QUERY EXECUTE format(
-        'SELECT %s, %s FROM %s WHERE %I IS NOT NULL AND (%s) ORDER BY %s LIMIT %s', hashindex._key_text(base, i.key_columns), ranking, base, s.column_name,
+        'SELECT %s, %s FROM %s WHERE %I IS NOT NULL AND %s ORDER BY %s LIMIT %s', hashindex._key_text(base, i.key_columns), ranking, base, s.column_name,
         condition, ranking, wanted
     ) USING ranked;
     path := pg_catalog.set_config('search_path', own_path, true);
