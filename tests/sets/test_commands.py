@@ -17,6 +17,12 @@ from pg_hashindex.index.handle import HashIndex
 TABLE = {"table": "docs", "column": "embedding"}
 
 
+def make_twin(connection):
+    """Make a table of the same name in another schema, with an index of the same name."""
+    connection.execute("CREATE SCHEMA other; CREATE TABLE other.docs (LIKE docs INCLUDING ALL)")
+    connection.execute("CREATE INDEX docs_hnsw ON other.docs USING hnsw (embedding vector_l2_ops)")
+
+
 def relations(connection):
     rows = connection.execute(
         "SELECT indexname FROM pg_indexes WHERE tablename = 'docs' ORDER BY 1"
@@ -194,8 +200,7 @@ def test_our_index_under_another_name_stays_ours(connection, docs, on):  # noqa:
 
 def test_a_name_that_several_tables_have_is_not_guessed(connection, docs, on):  # noqa: F811
     HashIndex.create(connection, "docs", **TABLE)
-    connection.execute("CREATE SCHEMA other; CREATE TABLE other.docs (LIKE docs INCLUDING ALL)")
-    connection.execute("CREATE INDEX docs_hnsw ON other.docs USING hnsw (embedding vector_l2_ops)")
+    make_twin(connection)
     connection.execute("ALTER TABLE docs RENAME TO papers")
     assert "several tables have" in on("index", "repair", "docs", code=3).output
 
@@ -315,8 +320,7 @@ def test_a_set_that_is_being_built_is_not_pruned(connection, docs, url):  # noqa
 
 def test_the_table_of_another_is_not_taken_for_a_renamed_one(connection, docs, on):  # noqa: F811
     HashIndex.create(connection, "docs", **TABLE)
-    connection.execute("CREATE SCHEMA other; CREATE TABLE other.docs (LIKE docs INCLUDING ALL)")
-    connection.execute("CREATE INDEX docs_hnsw ON other.docs USING hnsw (embedding vector_l2_ops)")
+    make_twin(connection)
     connection.execute("DROP TABLE docs")
     assert "is gone" in on("index", "repair", "docs", code=3).output
 
