@@ -368,8 +368,8 @@ def expected_ms(facts: Facts, kind: Kind, size: int, candidates: int) -> float:
 
 def facts_of(found: Diagnosis, goal: float) -> Facts | None:
     """Return the facts of a diagnosis; None where exact search was not measured."""
-    table, exact = found.table, found.exact
-    if exact is None:
+    table, exact_ms = found.table, found.exact_ms
+    if exact_ms is None:
         return None
     fits = {fit.code: fit for fit in found.codes}
     known = {"codes": fits.get(GRAPH_METHOD), "lists": fits.get(METHOD)}
@@ -379,8 +379,7 @@ def facts_of(found: Diagnosis, goal: float) -> Facts | None:
         toasted=table.toasted,
         table_bytes=table.bytes,
         memory=found.available,
-        # Time of the server alone: the network would call for an index of any table.
-        exact_ms=max(0.0, exact.p50_ms - found.round_trip_ms),
+        exact_ms=exact_ms,
         parts=table.parts,
         writes=table.writes if found.writes is None else found.writes,
         tenant=None if found.tenant is None else found.tenant.column,
@@ -481,8 +480,8 @@ def _decision(found: Diagnosis, chosen: Choice, goal: float) -> Advice:
 
 def tenant_btree(found: Diagnosis) -> tuple[str, ...]:
     """Return the statement for the b-tree by which exact search finds a tenant, if it lacks."""
-    tenant, exact = found.tenant, found.exact
-    if tenant is None or tenant.indexed or exact is None or exact.p50_ms <= _FAST_MS:
+    tenant, exact_ms = found.tenant, found.exact_ms
+    if tenant is None or tenant.indexed or exact_ms is None or exact_ms <= _FAST_MS:
         return ()
     column = tenant.quoted_column
     return (f"CREATE INDEX {found.table.concurrently}ON {found.table.name} ({column});",)

@@ -464,6 +464,11 @@ class Diagnosis:
         """Exact search without a filter; None if nothing was measured."""
         return next((scope for scope in self.scopes if scope.filter is None), None)
 
+    @property
+    def exact_ms(self) -> float | None:
+        """The server's own median of it: the network would call for an index of any table."""
+        return None if self.exact is None else max(0.0, self.exact.p50_ms - self.round_trip_ms)
+
     def index_of(self, point: Point) -> VectorIndex:
         """Return the index that a point was measured with."""
         return next(index for index in self.indexes if index.name == point.index)
