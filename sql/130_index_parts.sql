@@ -321,7 +321,7 @@ BEGIN
 END
 $$;
 
--- Binds a set of lists to its table and codes after a restore of both, or anyway.
+-- Binds a set to its table after a restore of the table and of what the set keeps, which is codes in lists or pgvector's index; or anyway.
 CREATE OR REPLACE FUNCTION hashindex._bind(set_id bigint, anyway boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -329,9 +329,13 @@ AS $$
 BEGIN
     UPDATE hashindex.index_set x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
     FROM (
-        SELECT s.id, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid, hashindex._table_of(s, 'codes')::oid AS codes_oid
+        SELECT s.id, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid, hashindex._table_of(s, 'codes')::oid AS codes_oid,
+            hashindex._oid_of(i.schema_name, s.relation) AS relation_oid
         FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name WHERE s.id = set_id
     ) n
-    WHERE x.id = n.id AND (anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid);
+    WHERE x.id = n.id AND (
+        anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid
+        OR EXISTS (SELECT FROM pg_index r WHERE r.indexrelid = n.relation_oid AND r.indrelid = n.table_oid)
+    );
 END
 $$;

@@ -163,6 +163,7 @@ BEGIN
         RAISE EXCEPTION 'table %.% of index "%" is gone', i.schema_name, i.table_name, i.name
             USING ERRCODE = 'undefined_table', HINT = format('Drop the index: pg-hashindex index drop %s', i.name);
     END IF;
+    PERFORM hashindex._bind(x.id) FROM hashindex.index_set x WHERE x.index_name = i.name;
     IF s.code_column IS NOT NULL AND NOT EXISTS (
         SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = s.code_column AND NOT a.attisdropped
     ) THEN

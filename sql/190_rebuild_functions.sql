@@ -19,7 +19,7 @@ BEGIN
     FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
         CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
-        PERFORM hashindex._bind(s.id) FROM hashindex.index_set s WHERE s.index_name = i.name AND s.encoded IS NOT NULL;
+        PERFORM hashindex._bind(s.id) FROM hashindex.index_set s WHERE s.index_name = i.name;
         PERFORM hashindex._create_functions(i);
         PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)
         WHERE o.index_name = i.name AND o.server <> current_setting('server_version_num')::integer / 10000;

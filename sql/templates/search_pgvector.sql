@@ -59,9 +59,14 @@ BEGIN
 {end tenant}
     IF $5 IS NOT NULL OR $6 <> '{}' OR {if tenant}$7 IS NOT NULL OR {end tenant}row_security_active({table_literal}) THEN
         IF $6 <> '{}'{if tenant} OR $7 IS NOT NULL{end tenant} THEN
-            hashindex_filter := hashindex._filter_of(
-                hashindex.find_index({index}), $5, {if tenant}CASE WHEN $7 IS NULL THEN $6 ELSE coalesce($6, '{}') || jsonb_build_object({tenant_literal}, $7) END{else tenant}$6{end tenant}, caller_path
+{if tenant}
+            hashindex_filter := concat_ws(
+                ' AND ', nullif(hashindex._filter_of(hashindex.find_index({index}), $5, CASE WHEN $7 IS NULL THEN $6 ELSE coalesce($6, '{}') END, caller_path), ''),
+                {{{table}.{tenant} = }} || quote_literal($7) || {{::{tenant_type}}}
             );
+{else tenant}
+            hashindex_filter := hashindex._filter_of(hashindex.find_index({index}), $5, $6, caller_path);
+{end tenant}
         END IF;
         -- Without brackets, since a filter is one condition, and not a part of a statement.
         hashindex_matching := (hashindex._estimate({{SELECT FROM {table} WHERE }} || coalesce(hashindex_filter, 'true'), hashindex_path)).matching;

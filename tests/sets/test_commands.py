@@ -198,6 +198,15 @@ def test_our_index_under_another_name_stays_ours(connection, docs, on):  # noqa:
     assert relations(connection) == ["docs_pkey"]
 
 
+def test_a_table_that_is_renamed_after_a_restore(connection, docs, on):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+    # As a restore leaves it: the table has another oid then.
+    connection.execute("UPDATE hashindex.index_set SET table_oid = 1")
+    on("index", "repair", "docs")
+    connection.execute("ALTER TABLE docs RENAME TO papers")
+    assert "the table is public.papers now" in on("index", "repair", "docs").output
+
+
 def test_a_name_that_several_tables_have_is_not_guessed(connection, docs, on):  # noqa: F811
     HashIndex.create(connection, "docs", **TABLE)
     make_twin(connection)

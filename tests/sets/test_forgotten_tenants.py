@@ -68,6 +68,19 @@ def test_the_tenant_of_where_equals(index):
         assert {key % 3 for (key,) in found} == {1}
 
 
+def test_a_tenant_and_another_one_in_where_equals(index):
+    other = json.dumps({"category": "b"})
+    for call in (
+        "search_items_idx(%s, tenant => 'a', where_equals => %s)",
+        "search('items_idx', %s, tenant => 'a', where_equals => %s)",
+        "search_items_idx(%s, tenant => 'a', filter => 'id > 0', where_equals => %s)",
+    ):
+        found = index.connection.execute(
+            f"SELECT * FROM hashindex.{call}".encode(), [QUERY, other]
+        ).fetchall()
+        assert found == [], call
+
+
 def test_by_python(index):
     category = sa.column("category")
     searches = [
