@@ -47,7 +47,7 @@ MOST_SECONDS = 40 * 60
 #: The most that others may take of a core, and the seconds for which they are watched.
 BUSY, WATCHED = 0.1, 5.0
 MEMORY_SYSTEMS = (
-    "exact", "hnsw", "hnsw-halfvec", "hnsw-signs", "hnsw-centred-signs", "hnsw-code", "ivfflat",
+    "hnsw", "exact", "hnsw-halfvec", "hnsw-signs", "hnsw-centred-signs", "hnsw-code", "ivfflat",
     "ours",
 )  # fmt: skip
 
@@ -120,14 +120,14 @@ def _retrieval(data: str, options: str = "") -> Part:
     return Part(f"retrieval {data}", command, f"retrieval_{data}")
 
 
-def _memory(data: str) -> list[Part]:
+def _memory(data: str, systems: Sequence[str] = MEMORY_SYSTEMS) -> list[Part]:
     return [
         Part(
             f"memory {data} {system}",
             f"memory.py --data {data} --systems {system}",
             f"memory_{data}",
         )
-        for system in MEMORY_SYSTEMS
+        for system in systems
     ]
 
 
@@ -143,6 +143,12 @@ PARTS: list[Part] = [
     Part("functions", "functions.py --builds 2", "functions_synthetic-300k", first="--again"),
     _retrieval("synthetic-300k"),
     Part("names", "names.py", "names", first="--again"),
+    *(
+        Part(f"wide {data}", f"wide.py --data {data}", "wide")
+        for data in ("pypi768", "pypi768-halfvec", "pypi1536", "pypi3072")
+    ),
+    *_memory("pypi768", ("hnsw", "hnsw-halfvec", "hnsw-code", "ours")),
+    *_memory("pypi768-halfvec", ("hnsw", "hnsw-code")),
     *(
         _retrieval(data, "--builds 1")
         for data in ("packages", "dims-512", "dims-1536", "synthetic-1m")

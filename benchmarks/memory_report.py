@@ -7,7 +7,10 @@ from common import RESULTS, aligned, read
 from retrieval_report import figure, pair
 
 Whole = Mapping[str, Any]
-DATA = ("packages", "synthetic-300k", "synthetic-1m", "clustered-1536", "clustered-3072")
+DATA = (
+    "packages", "synthetic-300k", "pypi768", "pypi768-halfvec", "synthetic-1m", "clustered-1536",
+    "clustered-3072",
+)  # fmt: skip
 OURS = "ours"
 #: Names for readers, in the order of tables.
 NAMES = {

@@ -14,9 +14,6 @@ filters
 builds
     The longest INSERT of a writer during create, swap and rollback, and the WAL of the build; the
     first search of a new connection, and its memory.
-wide
-    Real vectors of 768 dimensions, all in shared_buffers: recall and CPU of HNSW over vectors, over
-    halfvecs, and of a name over stored codes, at rising ``ef_search``.
 """
 
 import contextlib
@@ -38,7 +35,6 @@ from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, databa
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.quality.measuring import Answers
-from pg_hashindex.quality.systems import GRAPH
 
 Entry = dict[str, Any]
 K = 10
@@ -331,64 +327,6 @@ def first_search(base: Database, name: str) -> Entry:
     }
 
 
-def wide(rows: int, queries: int) -> Entry:
-    """Return recall and CPU at rising ef_search over vectors, halfvecs and stored codes."""
-    drawn = draw(DATA_FOLDER, "pypi768", queries, most=rows)
-    found: Entry = {"rows": len(drawn.rows), "bytes": {}, "seconds": {}}
-    halves = f"halfvec({drawn.rows.shape[1]})"
-    hand = "SELECT id FROM items ORDER BY embedding{} <=> $1::vector{} LIMIT 10"
-    with running(SETTINGS) as server, database(server, drawn) as base:
-        truth = Truth(drawn, K)
-        results = []
-        # The set is made first: a stored column rewrites the table, with all of its indexes.
-        for name in ("codes, stored", "vectors", "halfvec"):
-            start = time.perf_counter()
-            with base.session() as session:
-                if name == "codes, stored":
-                    before = session.value("SELECT pg_table_size('items')")
-                    HashIndex.create(
-                        session.connection, "stored", table="items", column="embedding", store=True
-                    )
-                    size = session.value("SELECT pg_table_size('items')") - before
-                    relation = "stored_hnsw"
-                else:
-                    cast, operators = ("", "vector") if name == "vectors" else (halves, "halfvec")
-                    column = f"(embedding::{cast})" if cast else "embedding"
-                    size, relation = 0, f"items_{operators}"
-                    session.connection.execute(
-                        f"CREATE INDEX {relation} ON items USING hnsw "
-                        f"({column} {operators}_cosine_ops){GRAPH}".encode()
-                    )
-                found["seconds"][name] = round(time.perf_counter() - start, 1)
-                size += session.value("SELECT pg_relation_size(%s::regclass)", [relation])
-                found["bytes"][name] = size
-        base.settle()
-        for effort in _EF:
-            settings = {"hnsw.ef_search": effort}
-            cast = f"::{halves}"
-            results += [
-                Contender("vectors", hand.format("", ""), settings, effort=effort),
-                Contender("halfvec", hand.format(cast, cast), settings, effort=effort),
-                Contender(
-                    "codes, stored",
-                    f"SELECT * FROM hashindex.search_stored($1, 10, {effort})",
-                    {},
-                    effort=effort,
-                ),
-            ]
-        found["points"] = in_turns(base, results, truth.recall)
-    return found
-
-
-def at_recall(points: Sequence[Entry], name: str, recall: float) -> float:
-    """Interpolate CPU milliseconds at a recall; NaN if it is not reached."""
-    own = [point for point in points if point["name"] == name]
-    recalls = np.maximum.accumulate([point["recall"] for point in own])
-    if recalls[-1] < recall:
-        return float("nan")
-    return float(np.interp(recall, recalls, [point["cpu_ms"] for point in own]))
-
-
 def show(report: Entry) -> None:
     """Print the tables."""
     for name, points in report.get("price", {}).items():
@@ -412,21 +350,6 @@ def show(report: Entry) -> None:
         print(f"\n{name}: recall, CPU ms (answers that are short)\n{table(heads, lines)}")
     for name, entry in report.get("builds", {}).items():
         print(name, entry)
-    if "wide" in report:
-        found = report["wide"]
-        lines = [
-            [
-                name,
-                *(
-                    f"{at_recall(found['points'], name, recall):.2f}"
-                    for recall in (0.95, 0.96, 0.98)
-                ),
-                f"{found['bytes'][name] / 2**20:.0f}",
-                f"{found['seconds'][name]}",
-            ]
-            for name in found["bytes"]
-        ]
-        print(table(["768-d", "CPU ms at .95", ".96", ".98", "MB", "build s"], lines))
 
 
 def main() -> None:
@@ -445,8 +368,6 @@ def main() -> None:
         report.setdefault("runs", []).append({"part": part} | circumstances())
         write(args.output, report)
 
-    if "wide" not in report:
-        save("wide", wide(3_000 if args.quick else 29_500, args.queries))
     if {"price", "filters", "builds"} - set(report):
         with running(settings) as server, database(server, drawn) as base:
             report |= {"rows": len(drawn.rows), "machine": about(base), "server": settings}

@@ -16,7 +16,7 @@ STEP = 0.35
 #: Rows of each data set.
 ROWS = {
     "packages": 59_000,
-    "pypi768": 29_500,
+    **dict.fromkeys(("pypi768", "pypi768-halfvec", "pypi1536", "pypi3072"), 29_500),
     "synthetic-300k": 300_000,
     "synthetic-1m": 1_000_000,
     "dims-512": 60_000,
@@ -78,7 +78,8 @@ class DataSet:
     @property
     def type(self) -> str:
         """The column's type, ``vector`` or ``halfvec``."""
-        return "vector" if self.rows.shape[1] <= MOST_OF_VECTOR else "halfvec"
+        half = self.rows.shape[1] > MOST_OF_VECTOR or self.name.endswith("-halfvec")
+        return "halfvec" if half else "vector"
 
 
 def draw(
@@ -87,7 +88,7 @@ def draw(
     """Read or make a data set; every call gives the same one.
 
     ``folder``: It holds packages.npz and pypi768.npz; data sets that `clustered` makes read none.
-    ``name``: One of `ROWS`. ``n_queries``: At most 1,000 for "packages", 500 for "pypi768".
+    ``name``: One of `ROWS`. ``n_queries``: At most 1,000 for "packages", 500 for "pypi...".
     ``most``: Rows to take instead of all.
     """
     rng = np.random.default_rng(SEED)
@@ -97,10 +98,11 @@ def draw(
         made = clustered(n + n_queries + n_fresh, int(dimension), rng)
         rows, queries, fresh = np.split(made, [n, n + n_queries])
         return DataSet.of(name, rows, queries, fresh, rng)
-    real = "pypi768" if name == "pypi768" else "packages"
-    with np.load(folder / f"{real}.npz") as archive:
+    wide = name.startswith("pypi")
+    with np.load(folder / ("pypi768.npz" if wide else "packages.npz")) as archive:
         X = archive["X"].astype(np.float32)
-    if name == "pypi768":
+    if wide:
+        X = with_products(X, int(name.removeprefix("pypi").partition("-")[0]))
         rows, held_back = X[: ROWS[name]], X[ROWS[name] :]
         fresh = between(held_back, rows, n_fresh, rng)
         return DataSet.of(name, rows[:n], held_back[:n_queries], fresh, rng)
@@ -111,6 +113,20 @@ def draw(
     made = between(rows, rows, n, rng)
     asked = between(held_back, rows, n_queries + n_fresh, rng)
     return DataSet.of(name, made, asked[:n_queries], asked[n_queries:], rng)
+
+
+def with_products(X: NDArray[np.float32], d: int) -> NDArray[np.float32]:
+    """Widen rows (n, m) to d dimensions by products of pairs of their numbers, of unit length.
+
+    The products have the same deviation as the numbers.
+    """
+    i, j = np.random.default_rng(SEED).integers(X.shape[1], size=(2, d - X.shape[1]))
+    if not len(i):
+        return X
+    products = X[:, i] * X[:, j]
+    made = np.hstack([X, products * (X.std() / products.std())])
+    result: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+    return result
 
 
 def clustered(n: int, d: int, rng: np.random.Generator) -> NDArray[np.float32]:

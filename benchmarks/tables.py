@@ -11,6 +11,7 @@ import papers
 import retrieval_report
 import scale_report
 import tenants
+import wide
 from common import RESULTS, ROOT, table
 
 from pg_hashindex.quality import sizes
@@ -26,13 +27,13 @@ README_METHODS = (
 )
 COSTS = ("training CPU s", "encoding us a row")
 RIVALS, PRECISE = "P@50 / 3-NN error", "MAP / PH2"
-# README's table: a set, its name in `memory.py` and `tenants.py`, in `functions.py`, in `names.py`.
+# README's table: a set, its name in `memory.py` and `tenants.py`, in `functions.py`, in `wide.py`.
 README_SETS = {
-    "HNSW over vectors": ("hnsw", functions.VECTORS, "vectors"),
-    "HNSW over halfvec": ("hnsw-halfvec", functions.HALVES, "halfvec"),
+    "HNSW over vectors": ("hnsw", functions.VECTORS, wide.VECTORS),
+    "HNSW over halfvec": ("hnsw-halfvec", functions.HALVES, wide.HALVES),
     "HNSW over signs, `binary_quantize`": ("hnsw-signs", "", ""),
-    "HNSW over codes": ("hnsw-code", functions.CODES, ""),
-    "the same, stored in a column": ("", "", "codes, stored"),
+    "HNSW over codes": ("hnsw-code", functions.CODES, wide.CODES),
+    "the same, stored in a column": ("", "", wide.STORED),
     "lists": ("ours", functions.LISTS, ""),
 }
 # Three cuts of 256 projections.
@@ -246,19 +247,19 @@ def memory() -> str:
 def readme() -> str:
     """Write a line for each set of 300,000 x 384 rows; of 768, if the same code measured them."""
     marks = read("figures")
-    codes = [marks.get(part, {}).get("code") for part in ("functions", "names")]
+    codes = [marks.get(part, {}).get("code") for part in ("functions", "wide pypi768")]
     graphs = read("functions_synthetic-300k")["graphs"]
     held = read("memory_synthetic-300k")["systems"]
     within = read("tenants")["runs"]["zipf 300000"]["tenants"].values()
     tenant = min(within, key=lambda one: abs(one["rows"] - 10_000))
-    wide = read("names")["wide"]["points"] if codes[0] == codes[1] else []
+    real = read("wide")["pypi768"] if codes[0] == codes[1] else {}
     cells = []
     for line, (system, graph, name) in README_SETS.items():
         if graph:
             ms = functions.mean_at(graphs, "4GB", graph, 0.95, "p50_ms")
             cells.append((line, "ms, whole in `shared_buffers`", f"{ms:.2f}"))
-        enough = [p for p in wide if p["name"] == name and p["recall"] >= 0.95]
-        cells += [(line, _WIDE, f"{point['cpu_ms']:.2f}") for point in enough[:1]]
+        if name and real:
+            cells.append((line, _WIDE, f"{wide.at_recall(real, name, 0.95):.2f}"))
         if system:
             one = held[system]
             for share, words in (("2", "half"), ("4", "a quarter")):
@@ -273,7 +274,7 @@ def readme() -> str:
         if system in tenant:
             cells.append((line, "tenant of 10,000: ms", tenants.shown(tenant[system])))
     shown = (
-        "ms, whole in `shared_buffers`", *([_WIDE] if wide else []), "server held to half: ms",
+        "ms, whole in `shared_buffers`", *([_WIDE] if real else []), "server held to half: ms",
         "server held to a quarter: ms", "tenant of 10,000: ms", "build, s", "MB", "inserts/s",
     )  # fmt: skip
     return pivot("300,000 x 384, recall@10 .95", cells, shown)
@@ -475,6 +476,7 @@ TABLES = {
     "reference": reference_rows,
     "function-graphs": function_graphs,
     "function-prices": function_prices,
+    "wide": lambda: table(wide.HEADINGS, wide.lines(read("wide"))),
     "dimensions-storage": dimensions_storage,
     "dimensions-codes": dimensions_codes,
     "dimensions-note": dimensions_note,
