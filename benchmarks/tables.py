@@ -7,7 +7,6 @@ import common
 import functions
 import memory_report
 import numpy as np
-import papers
 import retrieval_report
 import scale_report
 import tenants
@@ -139,33 +138,6 @@ def protocol_value(outcome: Record, measure: str) -> str:
     if outcome.get("splits", 1) == 1 or not deviations:
         return text
     return f"{text} ± {next(iter(deviations.values()))[measure]:.3f}"
-
-
-def presets(part: str) -> list[Record]:
-    return [line for line in read("presets")["results"] if line["part"] == part]
-
-
-def reference_rows() -> str:
-    """Write the largest difference between the programs' settings and the reference, by measure."""
-    heads = ["label MAP", "label P@100", "label PH2"]
-    heads += [f"{score} of the nearest 2 %" for score in ("MAP", "P@100")]
-    found: dict[str, list[Record]] = {}
-    for one in presets("reference"):
-        if one["codes"] == "hashed":
-            found.setdefault(one["method"], []).append(one["difference"])
-    return table(
-        ["program", *heads],
-        [
-            [
-                method,
-                *(
-                    f"{max((o[part] for o in found[method]), key=abs):+.4f}"
-                    for part in papers.COMPARED
-                ),
-            ]
-            for method in sorted(found)
-        ],
-    )
 
 
 def cuts() -> str:
@@ -473,7 +445,6 @@ TABLES = {
         *(("usplh_sift10k", bits, PRECISE) for bits in (32, 64)),
         ("s3plh_mnist", 32, COSTS[0]),
     ),
-    "reference": reference_rows,
     "function-graphs": function_graphs,
     "function-prices": function_prices,
     "wide": lambda: table(wide.HEADINGS, wide.lines(read("wide"))),
