@@ -396,12 +396,14 @@ class LateGroup(click.Group):
 def connected(url: str) -> "Iterator[Connection]":
     """Open a connection for one command."""
     from pg_hashindex.db.connection import connect
+    from pg_hashindex.db.server_errors import translated_errors
 
     with connect(url) as connection:
         connection.add_notice_handler(_warn)
         with _noting_rows_left_out():
             try:
-                yield connection
+                with translated_errors():
+                    yield connection
             except (InvalidInputError, UnknownIndexError, UnknownModelError) as error:
                 hint = _hint(connection, error)
                 raise (
@@ -543,7 +545,7 @@ NOT_ENCODED = "not yet encoded: exact"
 
 def note_not_encoded(index: "IndexRow") -> None:
     """Say that searches are exact, where the codes of an index are not complete yet."""
-    if not index.encoded:
+    if not index.encoded and index.is_lists:
         note(
             f"searches of index {index.name} are {NOT_ENCODED}; run: pg-hashindex index encode "
             f"{index.name}"
@@ -701,7 +703,9 @@ def print_evaluation(result: "Evaluation | Tuned", *settings: str) -> None:
 
 def print_tuned(result: "Tuned") -> None:
     """Print recall and times of an index for each setting that was tried."""
-    print_evaluation(result, *(["effort"] if result.best.access == "lists" else []))
+    from pg_hashindex.quality.tuning import BY_LISTS
+
+    print_evaluation(result, *(["effort"] if result.best.access in BY_LISTS else []))
 
 
 def _cell(value: Any) -> str:

@@ -102,10 +102,13 @@ def doctor(
     from pg_hashindex.quality.doctor import as_role, diagnose
 
     if table is None:
-        if options["filters"] or queries_from or fail_under is not None or html_file is not None:
+        given = (queries_from, fail_under, html_file)
+        given += tuple(options[name] for name in ("metric", "tenant", "writes", "memory", "role"))
+        if options["filters"] or any(value is not None for value in given):
             raise click.UsageError(
-                "--filter, --queries-from, --fail-under and --html need a TABLE; without options, "
-                "doctor lists the columns of vectors"
+                "--filter, --queries-from, --fail-under, --html, --metric, --tenant, --writes, "
+                "--memory and --role need a TABLE; without options, doctor lists the columns of "
+                "vectors"
             )
         _list_columns(database_url, as_json)
         return
@@ -128,15 +131,16 @@ def doctor(
         if html_file is not None:
             with as_role(connection, options["role"]):
                 looked = look(connection, found, queries_from, random_state)
-    if html_file is not None and looked is not None:
-        save_page(page(found, looked), html_file)
-        note(f"wrote {html_file}")
     if as_json:
         print_json(found.as_dict())
     else:
         _print(found)
     for left_out in found.notes:
         note(left_out)
+    # After the results, which are there then if the disk is full.
+    if html_file is not None and looked is not None:
+        save_page(page(found, looked), html_file)
+        note(f"wrote {html_file}")
     if fail_under is None:
         return
     worst = found.worst_recall

@@ -95,8 +95,9 @@ def evaluate(
         fields |= {"tenants": [asdict(one) for one in by_size]} if by_size else {}
         print_json(fields | ({} if passed is None else {"passed": passed}))
     else:
+        bits = f": {row.n_bits} bits, {len(row.cuts)} a projection" if row.model_id else ""
         effort = f", {row.effort} lists" if row.access == "lists" else ""
-        note(f"model {row.model}: {row.n_bits} bits, {len(row.cuts)} a projection{effort}")
+        note(f"model {row.model}{bits}{effort}" if bits else row.set)
         print_evaluation(result)
         for point in result.points:
             said = of_measured(point, result.exact_p50_ms)
@@ -118,7 +119,7 @@ def evaluate(
 
 def _by_size(index: IndexRow) -> list[Tenant]:
     """Measure the recall within some tenants, by the settings of the index."""
-    if index.tenant_column is None:
+    if index.tenant_column is None or index.state == "building":
         return []
     try:
         with progress(f"evaluating tenants of index {index.name}"):

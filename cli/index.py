@@ -283,7 +283,9 @@ def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
             print_table(["check", "status", "value", "detail"], rows)
         else:
             known = sum(f.status == "ok" for f in found.findings)
-            echo(f"index {name} is in order: {known} checks passed, there is nothing to do")
+            advised = any(f.advice is not None for f in found.findings if f.status == "ok")
+            end = "" if advised else ", there is nothing to do"
+            echo(f"index {name} is in order: {known} checks passed{end}")
         for finding in found.findings:
             if finding.advice is not None and (is_verbose() or finding.status != "unknown"):
                 echo(f"\n{finding.check}: {finding.advice}")
@@ -439,6 +441,11 @@ def _note_other_set(found: IndexRow) -> None:
                 f"take it: pg-hashindex index swap {found.name} --force; drop it: pg-hashindex "
                 f"index prune {found.name}"
             )
+        elif not other.is_lists:
+            what = (
+                "begin it again by the same command, or give it up: pg-hashindex index repair "
+                f"{found.name} --undo"
+            )
         else:
             what = (
                 f"continue: pg-hashindex index encode {found.name}; give it up: pg-hashindex index "
@@ -523,7 +530,7 @@ def _print_index(found: IndexRow, as_json: bool) -> None:
         "work": _at_work(work),
         "search": f"SELECT * FROM {found.search_function}($1, 10)",  # noqa: S608 (printed)
     }
-    if found.tenant_column is not None:
+    if found.tenant_column is not None and found.state != "building":
         largest = tenants(found, most=3)
         shown["tenant"] = f"{found.tenant_column}; largest: " + ", ".join(
             f"{one.tenant} ({one.codes} codes)" for one in largest

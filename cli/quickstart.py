@@ -14,7 +14,7 @@ from pg_hashindex import schema
 from pg_hashindex.db.citus import is_sharded
 from pg_hashindex.db.connection import Connection, create_engine
 from pg_hashindex.db.server_errors import translated_errors
-from pg_hashindex.errors import HashIndexError
+from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import checked_options
 from pg_hashindex.models import store
@@ -190,7 +190,13 @@ def _choose(
     facts = advice.facts_of(found, recall)
     access = access if index is None else _access_of(index)
     if facts is None:
-        kind: advice.Kind = "lists" if access == "lists" else "codes"
+        if access is None and found.table.measurable and found.table.rows:
+            raise InvalidInputError(
+                f"no exact search of {found.table.name} ended in time, by which a set is chosen: "
+                "give --access hnsw, ivfflat or lists"
+            )
+        kinds: dict[str | None, advice.Kind] = {"lists": "lists", "ivfflat": "codes in IVFFlat"}
+        kind = kinds.get(access, "codes")
         return advice.Choice(kind, f"pgvector's index serves a {found.table.kind}", ())
     facts = replace(
         facts, there=tuple(one for one in facts.there if one.kind == "vectors" and not one.set)

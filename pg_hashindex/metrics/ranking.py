@@ -117,6 +117,8 @@ def ranking_distances(
 ) -> NDArray[np.generic]:
     """Compute the distances that rankings are by, unsigned or float64 (n_queries, n)."""
     if query_codes.ndim == 3:
+        if weights is None:
+            raise InvalidInputError("queries have several codes: give the weight of each")
         return code_distances(query_codes, np.asarray(weights), codes)
     if weights is None:
         return hamming_distances(query_codes, codes)

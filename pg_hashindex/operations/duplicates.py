@@ -93,6 +93,8 @@ def near_duplicates(
         # This asks for no list: SQL refuses what cannot be used before a table is made.
         execute(row.connection, _PAIRS, [row.name, max_distance, radius or 0, lists, 0, -1])
         if radius is None:
+            radius = _kept_radius(row, into)
+        if radius is None:
             drawn = draw(row, _TURNED_ROWS, random_state)
             sample = np.array([query.vector.to_numpy() for query in drawn])
             radius = radius_of(row.loaded_model, sample, row.metric, max_distance, random_state)
@@ -139,6 +141,16 @@ def radius_of(
         model.encode(X.astype(np.float32)) ^ model.encode(copies.astype(np.float32))
     ).sum(axis=1)
     return int(np.quantile(far, _WITHIN_RADIUS, method="higher"))
+
+
+def _kept_radius(index: IndexRow, into: str) -> int | None:
+    """Return the radius that a run which was cut off has found: rows written since change it."""
+    comment = "SELECT pg_catalog.obj_description(pg_catalog.to_regclass($1)::oid, 'pg_class')"
+    (kept,) = one_row(index.connection, comment, [into])
+    try:
+        return int(json.loads(kept or "")["radius"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 class _Target:

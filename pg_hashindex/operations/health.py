@@ -19,6 +19,7 @@ from scipy.special import entr
 
 from ..db import rows
 from ..db.batches import decode_vectors, dimension_of, stream
+from ..db.gate import reading
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute, one_row
@@ -407,21 +408,22 @@ class CodeChecks:
         A number follows: of the codes of vectors of another dimension, for which no code is right.
         """
         connection = self.index.connection
-        values = None if self.full else [self._sampled_ids()]
         # A set beside the one in use takes its logged keys later.
         unlogged: sql.Composable = sql.SQL("")
         if self.index.state != "used":
             without = self.index.has_no_code(self.index.part("log"))
             unlogged = sql.SQL("AND {}").format(without)
         query = self._query(_EVERY if self.full else _SAMPLED, unlogged=unlogged)
-        with closing(stream(connection, query, values, _BLOCK_ROWS)) as blocks:
-            for block in blocks:
-                fitting = [row for row in block if dimension_of(row[0]) == self.index.dimension]
-                vectors = np.empty((len(fitting), self.index.dimension), dtype=np.float32)
-                decode_vectors([row[0] for row in fitting], vectors)
-                codes = [row[1] for row in fitting]
-                n_codes = sum(row[1] is not None for row in block)
-                yield vectors, codes, n_codes - sum(code is not None for code in codes)
+        with connection.transaction(), reading(connection, self.index.names["table"]):
+            values = None if self.full else [self._sampled_ids()]
+            with closing(stream(connection, query, values, _BLOCK_ROWS)) as blocks:
+                for block in blocks:
+                    fitting = [row for row in block if dimension_of(row[0]) == self.index.dimension]
+                    vectors = np.empty((len(fitting), self.index.dimension), dtype=np.float32)
+                    decode_vectors([row[0] for row in fitting], vectors)
+                    codes = [row[1] for row in fitting]
+                    n_codes = sum(row[1] is not None for row in block)
+                    yield vectors, codes, n_codes - sum(code is not None for code in codes)
 
     def _sampled_ids(self) -> list[str]:
         index = self.index

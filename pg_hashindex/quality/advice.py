@@ -557,7 +557,8 @@ def _quickstart(found: Diagnosis, kind: Kind, goal: float) -> str:
     if found.writes is not None:
         options += f" --writes {found.writes:g}"
     if found.memory_given is not None:
-        options += f" --memory {as_setting(found.memory_given)}"
+        # The option has no unit below 1 kB.
+        options += f" --memory {as_setting(-(-found.memory_given // 1024) * 1024)}"
     if goal != RECALL:
         options += f" --recall {goal:g}"
     return f"pg-hashindex quickstart {shlex.quote(table.name)} {shlex.quote(table.column)}{options}"
@@ -805,6 +806,11 @@ def remedy(
 
 def _better_codes(row: IndexRow, model: ModelFacts) -> str:
     """Say which model would find more with the same settings."""
+    if not row.model_id:
+        return (
+            "the set has the vectors themselves: ask for a lower recall, or compare pgvector's "
+            "indexes by pg-hashindex doctor"
+        )
     other = model.method not in (None, METHOD)
     # As `train` has them by default, whatever the method was.
     cuts = max(3, len(row.cuts))
@@ -815,6 +821,6 @@ def _better_codes(row: IndexRow, model: ModelFacts) -> str:
     take, more = (f"method {METHOD}", f" --method {METHOD}") if other else ("more bits", "")
     return (
         f"take {take}: pg-hashindex model train {name} --table {table} --column "
-        f"{shlex.quote(row.column_name)}{more} --bits {bits} --cuts {cuts}; then pg-hashindex "
-        f"index swap {shlex.quote(row.name)} --model {name}"
+        f"{shlex.quote(row.column_name)} --metric {row.metric}{more} --bits {bits} --cuts {cuts}; "
+        f"then pg-hashindex index swap {shlex.quote(row.name)} --model {name}"
     )

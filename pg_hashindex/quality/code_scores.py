@@ -29,9 +29,8 @@ def score_codes(
     """Measure the order by an index's codes, without re-ranking.
 
     Draws rows of the index's table, takes some as queries and ranks all others by their codes, with
-    the exact weights of the model's bits. A search
-    rounds weights to fifteenths of the largest. Unless access is by landmarks, it applies them only
-    to the first rows by Hamming distance: ten times its candidates, at least 2,000.
+    the exact weights of the model's bits. A search of lists rounds weights to fifteenths of the
+    largest; pgvector's indexes rank by the Hamming distance alone.
 
     Parameters
     ----------

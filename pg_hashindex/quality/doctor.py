@@ -248,7 +248,7 @@ def _with_names(
 ) -> Diagnosis:
     """Count what users run, and measure the indexes of pg_hashindex by their names."""
     names: list[NameFacts] = []
-    notes = [*found.notes]
+    notes, complete = [*found.notes], found.complete
     rows: list[IndexRow] = []
     try:
         rows = names_of(connection, found.table.name, found.table.column)
@@ -271,6 +271,8 @@ def _with_names(
                 )
                 continue
             if found.exact is None or time.monotonic() > deadline:
+                complete = False
+                notes.append(f"there was no time to measure index {row.name}: give more --timeout")
                 continue
             given = first_of(row, queries, min(sample, found.exact.queries), seed)
             measuring = Measuring([row], as_queries(row, given, seed), found.k)
@@ -283,8 +285,9 @@ def _with_names(
                 p50_ms=round(point.p50_ms, 3),
             )
         except HashIndexError as error:
+            complete = False
             notes.append(f"index {row.name} was not measured: {error}")
-    return replace(found, names=tuple(names), notes=notes)
+    return replace(found, names=tuple(names), notes=notes, complete=complete)
 
 
 def _check(k: int, sample: int, goal: float, timeout: float, metric: str | None) -> None:

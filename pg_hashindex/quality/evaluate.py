@@ -86,6 +86,11 @@ def evaluate(
         raise InvalidInputError(f"candidates must be 1 or more, got {list(candidates)}")
     as_count("candidates", max(candidates))
     index = index.row
+    if save and index.state == "building":
+        raise DatabaseStateError(
+            f"the result cannot be saved: index {index.name!r} has no set in use yet; pg-hashindex "
+            f"index check {index.name} names what completes it"
+        )
     if save and (reason := recall_history.obstacle(index)) is not None:
         raise DatabaseStateError(
             f"the result cannot be saved: {reason}; evaluate without saving, or as a role that may "

@@ -141,6 +141,9 @@ def find_index(connection: Connection, found: Diagnosis, name: str) -> HashIndex
             f"there is an index {name!r}, of {index.qualified_table}.{index.column_name}: give "
             "another --name"
         )
+    if not index.is_lists and index.state == "building":
+        # A build of pgvector's begins again: `HashIndex.create` gives up what was left.
+        return None
     return index
 
 

@@ -28,6 +28,8 @@ from .tenant_recall import tenants
 # Numbers of candidates that are tried one after the other, each about twice the one before.
 _COUNTS = (*CANDIDATES, 1600, 3200, 6400)
 _MOST_PROBES = 1000
+#: Accesses whose effort is a number of lists.
+BY_LISTS = ("lists", "ivfflat")
 # Recalls that differ by less count as equal.
 _GAIN = 0.005
 # Medians that differ by less count as equal.
@@ -154,8 +156,8 @@ def tune(
     measuring = Measuring([row], _drawn(row, queries, random_state), k)
     if not row.encoded:
         raise DatabaseStateError(
-            f"index {row.name!r} is not yet encoded, and exact searches cannot be tuned; first "
-            f"run: pg-hashindex index encode {row.name}"
+            f"index {row.name!r} is not complete, and exact searches cannot be tuned; pg-hashindex "
+            f"index check {row.name} names what completes it"
         )
     usual = row.candidates_for(k)
     counts = sorted({max(count, k) for count in (*candidates, usual)})
@@ -176,7 +178,7 @@ def tune(
         cause = None
         if not any(point.reaches(recall) for point in measured.values()):
             top, cause = _climb(at, top, recall, row, exact_ms[0])
-        if cause is None and row.access == "lists":
+        if cause is None and row.access in BY_LISTS:
             _try_effort(at, top.effort or 1, sorted({count for _, count in measured}), recall)
     points = sorted(measured.values(), key=_size)
     best, cause = _best(points, recall, max_ms, cause)
@@ -252,15 +254,15 @@ def apply(index: HashIndex, tuned: Tuned) -> HashIndex:
     return index.configure(
         # Searches for more than ten rows keep more in proportion.
         candidates=-(-10 * best.candidates // max(tuned.k, 10)),
-        effort=best.effort if best.access == "lists" else None,
+        effort=best.effort if best.access in BY_LISTS else None,
     )
 
 
 def describe(point: Measured) -> str:
     """Return the settings of a measurement in words."""
-    effort = (
-        "" if point.access != "lists" else f" of {point.effort} list{'s' * (point.effort != 1)}"
-    )
+    effort = ""
+    if point.access in BY_LISTS:
+        effort = f" of {point.effort} list{'s' * (point.effort != 1)}"
     return f"{point.candidates} candidates{effort}"
 
 
@@ -272,7 +274,7 @@ def _climb(
     while not top.reaches(recall) and cause is None:
         # A count between two of them leads to the next, which a later run tries too.
         candidates = next((count for count in _COUNTS if count >= 1.25 * top.candidates), None)
-        effort = 2 * (top.effort or 0) if row.access == "lists" else 0
+        effort = 2 * (top.effort or 0) if row.access in BY_LISTS else 0
         effort = effort if effort <= _MOST_PROBES else 0
         tried = [] if candidates is None else [at(top.effort, candidates)]
         tried += [at(effort, top.candidates)] if effort else []
@@ -286,12 +288,12 @@ def _climb(
                 continue
             if candidates is not None and effort:
                 tried.append(at(effort, candidates))
-        top, cause = _step(top, tried, row.model_name, exact_ms)
+        top, cause = _step(top, tried, row.model_name if row.model_id else None, exact_ms)
     return top, cause
 
 
 def _step(
-    top: Measured, tried: Sequence[Measured], model: str, exact_ms: float
+    top: Measured, tried: Sequence[Measured], model: str | None, exact_ms: float
 ) -> tuple[Measured, str | None]:
     """Return the next settings; or those of before, and why no other ones are better."""
     found = f"{describe(top)} find {top.recall:.3g}"
@@ -302,10 +304,12 @@ def _step(
     best = _cheapest([point for point in tried if point.recall >= best.recall - _GAIN])
     if best.recall < top.recall + _GAIN:
         others = "; ".join(f"{describe(point)} find {point.recall:.3g}" for point in tried)
-        return top, (
-            f"{found}, and more do not help ({others}): by the codes of model {model} the missing "
-            "rows are not near"
+        why = (
+            ""
+            if model is None
+            else f": by the codes of model {model} the missing rows are not near"
         )
+        return top, f"{found}, and more do not help ({others}){why}"
     if best.p50_ms > max(exact_ms, _SLOW_MS):
         return top, f"{found}, and with more of them an exact search is faster"
     return best, None

@@ -190,8 +190,9 @@ def test_downgrade_asks(run, url):
         (["model", "import", "/"], 3, "Is a directory"),
         (["model", "import", __file__], 3, "not a model file"),
         (["schema", "nothing"], 2, "No such command"),
-        (["doctor", "--fail-under", "0.9"], 2, "--fail-under and --html need a TABLE"),
-        (["doctor", "--html", "page.html"], 2, "--fail-under and --html need a TABLE"),
+        (["doctor", "--fail-under", "0.9"], 2, "need a TABLE"),
+        (["doctor", "--html", "page.html"], 2, "need a TABLE"),
+        (["doctor", "--role", "app"], 2, "need a TABLE"),
         (["doctor", "--filter", "id > 1"], 2, "--filter, --queries-from"),
         (["evaluate", "i", "--history", "--fail-under", "0.9"], 2, "--history measures nothing"),
         (

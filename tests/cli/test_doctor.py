@@ -677,6 +677,13 @@ def test_fail_under_sees_names(on, connection, items, model):
     assert "below the required 0.99" in on(*command, code=1).stderr
 
 
+def test_fail_under_fails_where_a_name_was_not_measured(on, connection, items, model):
+    HashIndex.create(connection, "i", table="items", column="embedding", model="lsh")
+    connection.execute("DROP FUNCTION hashindex.search_i")
+    command = ("doctor", "items", "embedding", "--fail-under", "0")
+    assert "index i was not measured" in on(*command, code=1).stderr
+
+
 def test_commands_are_broken_where_they_may_be(capsys):
     table = "shop.documents_of_the_shop"
     _print_advice(

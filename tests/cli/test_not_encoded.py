@@ -24,3 +24,12 @@ def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
     for command in (("index", "show"), ("index", "show", "items_idx")):
         assert "not yet encoded" not in on(*command).output
     assert "not yet encoded" not in on("search", "items_idx", "--like", "1").output
+
+
+def test_lists_of_tenants_that_are_being_built(on, connection, items, model):
+    create_index(connection, access="lists", tenant="category")
+    assert SAID in on("index", "show", "items_idx").output
+    on("index", "configure", "items_idx", "--candidates", "50")
+    assert SAID in on("evaluate", "items_idx", "--queries", "5").stderr
+    refused = on("evaluate", "items_idx", "--queries", "5", "--save", code=3)
+    assert "no set in use yet" in refused.output

@@ -190,7 +190,8 @@ def test_codes_in_pgvectors_index(start, bare, metric):
     assert f"with --metric {metric}: give" in start("--metric", other, code=3).stderr
 
 
-def test_a_build_that_was_cut_off(start, bare, monkeypatch):
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_build_that_was_cut_off(start, bare, monkeypatch, killed):
     """The same command ends it, by the model that is there."""
 
     def cut(*_):
@@ -198,6 +199,8 @@ def test_a_build_that_was_cut_off(start, bare, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("pg_hashindex.index.sets._run", cut)
+        if killed:
+            patch.setattr("pg_hashindex.index.sets._give_up", lambda *_: None)
         start("--writes", "50", "--yes", code=None)
     (model,) = store.list_models(bare)
     start("--writes", "50", "--yes")

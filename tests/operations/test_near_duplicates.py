@@ -82,6 +82,20 @@ def test_the_default_radius_and_lists_find_nearly_all(listed, rows):
     assert done.radius < 12
 
 
+def test_a_run_goes_on_with_its_radius_after_writes(listed, monkeypatch):
+    def cut(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Target, "write", cut)
+        with pytest.raises(KeyboardInterrupt):
+            operations.near_duplicates(listed, "twins", max_distance=0.08)
+    # From now on it would be found otherwise.
+    monkeypatch.setattr(module, "radius_of", lambda *_: 3)
+    assert operations.near_duplicates(listed, "twins", max_distance=0.08).radius != 3
+    assert operations.near_duplicates(listed, "others", max_distance=0.08).radius == 3
+
+
 def test_a_run_that_was_cut_off_goes_on(listed, rows, monkeypatch):
     monkeypatch.setattr(module, "_BLOCK_LISTS", 2)
     write, starts = module._Target.write, []

@@ -13,6 +13,7 @@ from pg_hashindex.db.work import claimed_work
 from pg_hashindex.errors import InUseError, InvalidInputError, LowerRecallError
 from pg_hashindex.index import sets
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality import advice, tuning
 
 TABLE = {"table": "docs", "column": "embedding"}
 
@@ -391,3 +392,41 @@ def test_candidates_of_a_rare_filter(connection):
         "SELECT id FROM hashindex.candidates('points', '[0.1,0.2,0.9]', 90, filter => 'part = 3')"
     )
     assert len(connection.execute(query.encode()).fetchall()) >= 80
+
+
+def test_tune_raises_the_lists_of_ivfflat(connection, docs):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE, model="none", access="ivfflat")
+    index = index.configure(candidates=20, effort=1)
+    assert tuning.tune(index, 0.95, queries=50).own.recall < 0.9
+    tuned = tuning.tune(index, 0.95, queries=50)
+    assert tuned.cause is None
+    assert tuned.best.effort > 1
+    assert tuning.apply(index, tuned).row.effort == tuned.best.effort
+
+
+@pytest.mark.parametrize(("model", "said"), [("none", "the vectors themselves"), (None, "bits")])
+def test_the_remedy_of_a_set(connection, docs, model, said):  # noqa: F811
+    row = HashIndex.create(connection, "docs", **TABLE, model=model, metric="l2").row
+    remedy = advice.remedy(row, advice.ModelFacts(), [], 0.95, None, 1.0)
+    assert said in remedy
+    assert (model is None) == ("--metric l2" in remedy)
+
+
+def test_a_build_that_was_cut_off_is_not_to_be_encoded(connection, docs, on, monkeypatch):  # noqa: F811
+    HashIndex.create(connection, "docs", **TABLE)
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sets, "_run", stopped)
+        patch.setattr(sets, "_give_up", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            HashIndex.open(connection, "docs").swap(model="none")
+    state = "SELECT count(*) FROM hashindex.index_set WHERE state = 'building'"
+    assert connection.execute(state.encode()).fetchone() == (1,)
+    said = on("index", "show", "docs").stderr
+    assert "index repair docs --undo" in said
+    assert "encode" not in said
+    on("index", "repair", "docs", "--undo")
+    assert connection.execute(state.encode()).fetchone() == (0,)
