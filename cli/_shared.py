@@ -185,8 +185,7 @@ jobs_option = click.option(
     "--jobs",
     type=int,
     callback=_of_build,
-    help="Processes that read rows for landmarks, 1 to 64.  [default: the cores, at most 4; 1 "
-    "for a small table]",
+    help="Processes that build, 1 to 64.  [default: the cores, at most 4; 1 for a small table]",
 )
 build_options = together(
     click.option(
@@ -195,7 +194,7 @@ build_options = together(
         show_default=True,
         metavar="SIZE",
         callback=_of_build,
-        help="Memory to take for building landmarks, such as 512MB, for all jobs together.",
+        help="Memory to take for building an index, such as 512MB, for all jobs together.",
     ),
     jobs_option,
 )
@@ -207,7 +206,8 @@ facts_options = together(
         "--writes",
         type=click.FloatRange(0),
         metavar="NUMBER",
-        help="Rows written a second.  [default: since the server's statistics began]",
+        help="Rows written a second; give them for a table that grows.  [default: deletes and "
+        "updates since the server's statistics began]",
     ),
     click.option(
         "--memory",

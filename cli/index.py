@@ -81,7 +81,7 @@ def index() -> None:
 def create(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Create index NAME: a name that is searched, and a set of vectors or codes behind it.
 
-    NAME is 1 to 40 letters a to z, digits, _ and -. Writers do not wait. Candidates and effort that
+    NAME is 1 to 40 letters a to z, digits, _ and -. Writers wait for --store alone. Candidates and effort that
     find .95 of the nearest rows are measured, unless you give some. Run it again after an
     interruption.
     """
@@ -203,7 +203,7 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 def swap(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Give index NAME another set: another model, access or column; what is not named stays.
 
-    Searches and writers do not wait. With --column, the vectors of another embedding model take
+    Searches and writers wait for --store alone. With --column, the vectors of another embedding model take
     over, which the application has written into a column of their own.
 
     Makes the new set beside the old one; run it again after an interruption. Compares both, and

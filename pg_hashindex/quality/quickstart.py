@@ -196,7 +196,12 @@ def plan(
     )
     steps += [f"create index {name} of {table.rows} rows: {what}{within}", "measure its recall"]
     lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(steps, 1))
-    return f"This will, where it is not done yet:\n{lines}\nThe rows themselves stay as they are."
+    rows = (
+        f"PostgreSQL writes {table.name} again for the column of codes: searches and writes wait."
+        if chosen.kind == "stored codes"
+        else "The rows themselves stay as they are."
+    )
+    return f"This will, where it is not done yet:\n{lines}\n{rows}"
 
 
 def method_of(chosen: advice.Choice) -> str | None:
