@@ -81,9 +81,9 @@ def index() -> None:
 def create(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Create index NAME: a name that is searched, and a set of vectors or codes behind it.
 
-    NAME is 1 to 40 letters a to z, digits, _ and -. Writers wait for --store alone. Candidates and effort that
-    find .95 of the nearest rows are measured, unless you give some. Run it again after an
-    interruption.
+    NAME is 1 to 40 letters a to z, digits, _ and -. Writers wait for --store alone.
+    Candidates and effort that find .95 of the nearest rows are measured, unless you give some. Run
+    it again after an interruption.
     """
     with connected(database_url) as connection:
         with progress(f"creating index {name}"):
@@ -203,8 +203,8 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 def swap(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Give index NAME another set: another model, access or column; what is not named stays.
 
-    Searches and writers wait for --store alone. With --column, the vectors of another embedding model take
-    over, which the application has written into a column of their own.
+    Searches and writers wait for --store alone. With --column, the vectors of another embedding
+    model take over, which the application has written into a column of their own.
 
     Makes the new set beside the old one; run it again after an interruption. Compares both, and
     switches at once unless recall would fall. The old set stays for 'index rollback' until 'index
