@@ -417,7 +417,8 @@ def bench_paper(
         note(f"{key}: {figure.original}")
         if figure.command is not None:
             note(figure.command)
-        kept = None if output is None else output / f"{key}.jsonl"
+        stem = f"{key}-quick" if quick else key
+        kept = None if output is None else output / f"{stem}.jsonl"
         found = figure.run(folder, quick=quick, kept=kept, tell=note)
         if isinstance(found, list):
             _print_outcomes(found)
@@ -427,10 +428,10 @@ def bench_paper(
         echo()
         if output is not None:
             picture = draw(found) if isinstance(found, list) else found.draw()
-            save_figure(picture, output / f"{key}.png")
-            write_whole(output / f"{key}.json", figure.as_json(found).encode())
-            (output / f"{key}.jsonl").unlink(missing_ok=True)
-            note(f"wrote {output / key}.json and .png")
+            save_figure(picture, output / f"{stem}.png")
+            write_whole(output / f"{stem}.json", figure.as_json(found).encode())
+            (output / f"{stem}.jsonl").unlink(missing_ok=True)
+            note(f"wrote {output / stem}.json and .png")
 
 
 def _check(outcomes: Sequence[Outcome]) -> None:
@@ -460,7 +461,11 @@ _CHOICES: _Columns = (
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
     """Print a table of scores for each truth, one of times and memory, choices and failures."""
     scored = [outcome for outcome in outcomes if outcome.error is None]
-    trained = [outcome for outcome in scored if outcome.codes == "hashed"]
+    # A training may have several outcomes, by codes and by distance.
+    first: dict[tuple[str, int], Outcome] = {}
+    for outcome in sorted(scored, key=lambda one: one.codes != "hashed"):
+        first.setdefault((outcome.method, outcome.n_bits), outcome)
+    trained = [outcome for outcome in scored if outcome in first.values()]
     for truth in scored[0].scores if scored else ():
         echo(
             f"Truth: {truth}; ties {'in row order' if scored[0].ties == 'order' else 'averaged'}\n"

@@ -18,7 +18,12 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.models import functions
 from pg_hashindex.models.columns import encode_column
-from pg_hashindex.models.faiss_files import codes_to_faiss, is_faiss, model_from_faiss
+from pg_hashindex.models.faiss_files import (
+    codes_to_faiss,
+    is_faiss,
+    model_from_faiss,
+    require_faiss,
+)
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.quality.advice import of_training
@@ -275,12 +280,16 @@ def train_model(
 def _print_next(stored: store.StoredModel, table: str, column: str) -> None:
     """Print the command that puts a model to use."""
     name, source = shlex.quote(stored.name), shlex.join(["--table", table, "--column", column])
-    if stored.evaluated_in == "python":
+    if stored.evaluated_in == "python" or "learned_codes" in stored.training:
         bits = f"bit({stored.n_bits})"
         command = f"pg-hashindex model encode {name} {source} --into COLUMN"
+        if "learned_codes" in stored.training:
+            command += " --codes learned"
         echo(f"\nNext, with a column of type {bits}: {command}")
     else:
-        echo(f"\nNext: pg-hashindex index create INDEX {source} --model {name}")
+        # pgvector's index needs a function, which would show the anchors.
+        lists = " --access lists" if {"rbf", "affinity"} & {*stored.layer_kinds} else ""
+        echo(f"\nNext: pg-hashindex index create INDEX {source} --model {name}{lists}")
 
 
 @model.command(short_help="Show what is known about a model, or list every version of all.")
@@ -481,6 +490,11 @@ def _encode_file(
 ) -> None:
     if target.suffix not in (".npy", ".faiss"):
         raise click.UsageError(f"--to {target} must end in .npy or .faiss")
+    # Before the work, not after it.
+    if not force and (target.exists() or target.is_symlink()):
+        raise InvalidInputError(f"{target} is there already; give --force to replace it")
+    if target.suffix == ".faiss":
+        require_faiss()
     with connected(database_url) as connection:
         loaded = store.load(connection, reference)
     if loaded.bit_weights is not None:

@@ -29,7 +29,7 @@ import alembic.op
 import alembic.script
 import sqlalchemy as sa
 
-from ..errors import InUseError, MissingSchemaError
+from ..errors import HashIndexError, InUseError, MissingSchemaError
 from . import sql_files
 from .locks import LOCK_MS, is_locked, tries
 from .owners import NOT_UPGRADED, SCHEMA_OWNER, refuse_owner
@@ -456,7 +456,14 @@ def _kept_settings(connection: sa.Connection) -> Iterator[dict[str, str]]:
         or ""
         for name in names
     }
-    yield before
+    try:
+        yield before
+    except HashIndexError:
+        # It was refused, and the caller's transaction may go on.
+        with contextlib.suppress(sa.exc.DBAPIError):
+            for name, value in before.items():
+                _set(connection, name, value)
+        raise
     for name, value in before.items():
         _set(connection, name, value)
 

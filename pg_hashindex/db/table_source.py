@@ -10,7 +10,7 @@ import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..errors import InvalidInputError
+from ..errors import HashIndexError, InvalidInputError
 from . import rows as rows_of
 from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS
@@ -124,7 +124,7 @@ class TableSource:
         try:
             with self.connection.transaction():
                 keyed = self if self.key is not None else self.with_key(None)
-        except psycopg.Error:
+        except (psycopg.Error, HashIndexError):
             return []
         (schema, _) = one_row(self.connection, EXTENSION)
         names = {

@@ -407,8 +407,8 @@ class _Run:
             elif time.monotonic() - since > _PATIENCE:
                 raise DatabaseStateError(
                     f"row {left[0]} of {self.source.name} has been locked or changed by others for "
-                    f"{_PATIENCE:.0f} s; {self.written} codes were written: run it again with "
-                    "--missing when they have ended"
+                    f"{_PATIENCE:.0f} s; {self.written} codes were written: run it again"
+                    f"{' with --missing' if self.missing else ''} when they have ended"
                 )
             else:
                 time.sleep(0.1)

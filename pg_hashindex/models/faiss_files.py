@@ -36,7 +36,7 @@ def codes_to_faiss(codes: NDArray[np.uint8]) -> bytes:
     InvalidInputError
         If Faiss is not installed.
     """
-    faiss = _faiss()
+    faiss = require_faiss()
     index = faiss.IndexBinaryFlat(8 * codes.shape[1])
     index.add(np.ascontiguousarray(codes))
     written: bytes = faiss.serialize_index_binary(index).tobytes()
@@ -55,7 +55,7 @@ def model_from_faiss(data: bytes, name: str, metric: Metric = "l2") -> Model:
         If Faiss is not installed or cannot read the file, or there is something in it that is not
         a layer of a model.
     """
-    faiss = _faiss()
+    faiss = require_faiss()
     reader = faiss.VectorIOReader()
     faiss.copy_array_to_vector(np.frombuffer(data, np.uint8), reader.data)
     read = faiss.read_VectorTransform if data.startswith(_TRANSFORMS) else faiss.read_index
@@ -114,7 +114,8 @@ def _layers(faiss: Any, part: Any) -> list[Layer]:
     raise InvalidInputError(f"the file holds {type(part).__name__}, but {_TAKEN}")
 
 
-def _faiss() -> Any:
+def require_faiss() -> Any:
+    """Return the module, or refuse to go on without it."""
     try:
         import faiss
     except ImportError as error:

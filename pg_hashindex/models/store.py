@@ -168,6 +168,7 @@ def script(connection: Connection, reference: str) -> str:
     """
     check_text(_NAME, reference)
     with translated_errors():
+        prepare_schema(connection)
         row = execute(connection, _SCRIPT, [reference]).fetchone()
     if row is None:
         raise InvalidInputError(

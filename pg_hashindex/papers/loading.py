@@ -132,10 +132,11 @@ def _draw_of_classes(
         )
     sizes = np.unique(y[y >= 0], return_counts=True)[1]
     needed = protocol.queries + (protocol.train or protocol.labelled or 1)
-    if sizes.min(initial=len(y)) < needed:
+    smallest = int(sizes.min()) if len(sizes) else 0
+    if smallest < needed:
         raise InvalidInputError(
             f"protocol {name} takes {protocol.queries} queries and {needed - protocol.queries} "
-            f"training rows or more of each class, but the smallest class has {sizes.min()} rows"
+            f"training rows or more of each class, but the smallest class has {smallest} rows"
         )
     query = draw_labelled(y, protocol.queries, random_state)
     database = train = np.setdiff1d(np.arange(len(y)), query)

@@ -70,7 +70,12 @@ class Results:
         key = self._key(method, n_bits, seed)
         found = [line for line in self._lines if all(line.get(k) == v for k, v in key.items())]
         names = Outcome.__dataclass_fields__
-        return [Outcome.from_dict({n: line[n] for n in names if n in line}) for line in found]
+        # Two programs may have measured the same: the first one counts.
+        kinds = {(line.get("codes"), line.get("distance")): line for line in reversed(found)}
+        return [
+            Outcome.from_dict({n: line[n] for n in names if n in line})
+            for line in reversed(kinds.values())
+        ]
 
     def add(self, method: Method, n_bits: int, seed: int, outcomes: Sequence[Outcome]) -> None:
         """Append the outcomes of one training: all of them, or none if the disk is full."""

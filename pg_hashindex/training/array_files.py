@@ -119,13 +119,20 @@ class ArrayFile:
         return self.read(name)
 
     def _name_of_vectors(self, others: Collection[str]) -> str:
-        names = []
+        names, refused = [], None
         for name, known in self.shapes.items():
-            shape = self.read(name).shape if known is None else known
+            try:
+                shape = self.read(name).shape if known is None else known
+            except InvalidInputError as error:
+                # It may be of another kind than vectors.
+                refused = error
+                continue
             # MATLAB has lists as rows or columns.
             flat = len(shape) != 2 or (self._suffix == ".mat" and 1 in shape)
             if name not in others and not flat:
                 names.append(name)
+        if refused is not None and not names:
+            raise refused
         if len(names) != 1:
             raise InvalidInputError(
                 f"there is no array X in {self}: the vectors must be called X, be named, or be the "
@@ -296,7 +303,8 @@ class ArrayFile:
         except InvalidInputError:
             raise
         except NotImplementedError as error:
-            raise InvalidInputError(f"cannot read arrays from {self.path}: {_MAT_7_3}") from error
+            why = _MAT_7_3 if self._suffix == ".mat" else error
+            raise InvalidInputError(f"cannot read arrays from {self.path}: {why}") from error
         except Exception as error:
             # Readers of MATLAB have errors without a common class.
             if self._suffix != ".mat" and not isinstance(error, UNREADABLE):

@@ -91,6 +91,12 @@ def load_sample(
 def numbered_labels(y: ArrayLike) -> NDArray[Any]:
     """Return labels as an array, names replaced by numbers; an empty name means no label."""
     array = as_labels(y)
+    if array.dtype == object and all(isinstance(name, str | bytes) for name in array.tolist()):
+        # HDF5 has text of any length so.
+        array = np.array([
+            name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
+            for name in array.tolist()
+        ])  # fmt: skip
     if array.dtype.kind not in "US" or array.ndim != 1:
         return array
     # Names from HDF5 and MATLAB are bytes, in any encoding.

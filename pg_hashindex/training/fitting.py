@@ -83,8 +83,8 @@ def train(
         they have 3, if ``n_bits`` are a multiple of 3; thermometer measures how many are best.
         Codes that rank labels, and all others, have 1, at 0.
     codes
-        With "learned" the model keeps the codes that training gave to its labelled rows, and an
-        index gives them to these rows. Queries and other rows are hashed.
+        With "learned" the model keeps the codes that training gave to its labelled rows, for
+        `encode_column`. An index hashes every row.
     metric : {"l2", "cosine", "ip"}
         ``cosine`` has the hasher scale rows to unit length, unless ``parameters`` says otherwise.
     preset
@@ -372,7 +372,9 @@ def _measure(
         },
     }
     if len(hidden) and len(seen) > _RECALL_K:
-        candidates, recall = _enough(model, X[hidden], X[seen], seen_codes)
+        # An index hashes every row.
+        hashed = seen_codes if model.learned is None else model.encode(X[seen])
+        candidates, recall = _enough(model, X[hidden], X[seen], hashed)
         measured["recall"] = {
             "k": _RECALL_K,
             "candidates": candidates,

@@ -104,7 +104,7 @@ class Relations:
             if key not in places:
                 raise InvalidInputError(
                     f"{self.what} name a row with {self.key} = {key}, but {self.table} has none "
-                    "with a vector"
+                    "with a vector to train on"
                 )
         numbers = np.array([[places[key] for key in line] for line in self.lines], np.intp)
         return np.column_stack([numbers, self.sides]) if self.sides else numbers

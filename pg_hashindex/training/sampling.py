@@ -225,6 +225,11 @@ def _trainable(
     if not there.all():
         warn_of_zeros(source.name, int((~there).sum()))
         drawn, vectors = list(compress(drawn, there)), vectors[there]
+    if not drawn and len(fit):
+        raise InvalidInputError(
+            f"no row drawn from {source.name} has a vector to train on in column "
+            f"{source.vector!r}: all are zeros or too long; correct them"
+        )
     if not drawn:
         raise InvalidInputError(
             f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "

@@ -311,6 +311,7 @@ USES = {
     "open": lambda c: HashIndex.open(c, "own"),
     "list models": store.list_models,
     "load a model": lambda c: store.load(c, "lsh"),
+    "write a model's script": lambda c: store.script(c, "lsh"),
     "create": lambda c: create_index(c, "new", table="own"),
     "sample with keys": lambda c: sample_table(
         c, "items", "embedding", pairs="SELECT 1 AS a, 2 AS b, true AS same"

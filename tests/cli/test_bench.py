@@ -593,6 +593,9 @@ def papers(tmp_path):
 def test_a_paper_runs_by_one_command(run, papers):
     figures = ("--figure", "sgh_map_usps", "--figure", "sgh_usps")
     output = papers / "new" / "results"
+    output.mkdir(parents=True)
+    # What a full run has measured so far stays.
+    (output / "sgh_usps.jsonl").write_text("kept")
     printed = run(
         "bench", "paper", "sgh", "--data", papers, *figures, "--quick", "--output", output
     )
@@ -600,13 +603,14 @@ def test_a_paper_runs_by_one_command(run, papers):
     assert "pg-hashindex bench hash --data" in printed.stderr
     assert "greatest" in printed.stdout
     assert "us a row" in printed.stdout
-    outcomes = json.loads((output / "sgh_usps.json").read_text())["outcomes"]
+    outcomes = json.loads((output / "sgh_usps-quick.json").read_text())["outcomes"]
     lines = {(one["method"], one["n_bits"]) for one in outcomes}
     assert {("sgh", 32), ("lsh", 512), ("agh-1", 32)} <= lines
     assert {one["seed"] for one in outcomes} == {0}
-    assert set(json.loads((output / "sgh_map_usps.json").read_text())) >= {"greatest", "bound"}
+    assert set(json.loads((output / "sgh_map_usps-quick.json").read_text())) >= {"greatest", "bound"}
     for name in ("sgh_usps", "sgh_map_usps"):
-        assert (output / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (output / f"{name}-quick.png").read_bytes().startswith(b"\x89PNG")
+    assert (output / "sgh_usps.jsonl").read_text() == "kept"
 
 
 def test_a_paper_continues_where_it_was_stopped(run, papers, monkeypatch):

@@ -266,6 +266,13 @@ def test_downgrade_is_refused_while_there_are_models(url):
     with pytest.raises(InUseError, match=message), create_engine(url).begin() as transaction:
         schema.downgrade(transaction)
     assert state(url) == before
+    # A transaction that goes on has its own names and rights.
+    settings = sa.text("SELECT current_setting('search_path'), current_setting('role')")
+    with create_engine(url).begin() as transaction:
+        own = transaction.execute(settings).one()
+        with pytest.raises(InUseError):
+            schema.downgrade(transaction)
+        assert transaction.execute(settings).one() == own
 
 
 @pytest.mark.newest

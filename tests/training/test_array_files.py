@@ -246,3 +246,13 @@ def test_a_small_file_of_a_large_array(tmp_path, kind):
         scipy.io.savemat(path, {"X": zeros}, do_compression=True)
     with pytest.raises(InvalidInputError, match="X of .* would take 315 MB of memory"):
         load_sample(path)
+
+
+def test_vectors_beside_arrays_of_other_kinds(tmp_path):
+    path = tmp_path / "mixed.npz"
+    names = np.array(["a", None], dtype=object)
+    np.savez(path, names=names, emb=np.ones((2, 3), np.float32))
+    assert ArrayFile(path).read_vectors().shape == (2, 3)
+    np.savez(path, names=names)
+    with pytest.raises(InvalidInputError, match="cannot read arrays"):
+        ArrayFile(path).read_vectors()

@@ -252,8 +252,9 @@ def _check(app_configs: Any, databases: Any = None, **_: Any) -> list[checks.Err
     found = []
     for model, index in _declared(apps):
         if app_configs is None or model._meta.app_config in app_configs:
-            found += [(model, error) for error in index.errors(model)]
-            for alias in databases or ():
+            errors = [*index.errors(model)]
+            found += [(model, error) for error in errors]
+            for alias in () if errors else databases or ():
                 if router.allow_migrate_model(alias, model):
                     try:
                         index._allowed(model, connections[alias])

@@ -8,7 +8,7 @@ from ... import training
 from ...db.connection import outside_transactions
 from ...db.statements import one_row
 from ...errors import DuplicateNameError, HashIndexError, InvalidInputError
-from ...index.catalog import default_index_name
+from ...index.catalog import check_index_name, default_index_name
 from ...index.handle import HashIndex
 from ...index.options import OPTIONS, IndexOptions, checked_options
 from ...models import store
@@ -113,7 +113,8 @@ class DocumentStore:
         """
         documents = self._documents
         free = [option for option in OPTIONS if option not in ("key_columns", "metric")]
-        asked: Any = checked_options(name or documents.table.name, options, to=free)
+        named = name or default_index_name(f"{documents.table.name}_idx")
+        asked: Any = checked_options(named, options, to=free)
         usual = "lists" if asked.get("tenant") else kind_of(method or GRAPH_METHOD)
         access = asked.setdefault("access", usual)
         by_lists = access in ("lists", "scan")
@@ -121,6 +122,12 @@ class DocumentStore:
         with documents.connections.lent() as lent, outside_transactions(lent, why):
             table = documents.table.as_sql(lent)
             index = documents.index(lent)
+            if index is not None and not index.encoded:
+                verb = "encode" if index.is_lists else "drop"
+                raise DuplicateNameError(
+                    f"index {index.name!r} of table {table} is being built, or its build was cut "
+                    f"off: wait for it, or run pg-hashindex index {verb} {index.name}"
+                )
             if index is not None:
                 raise DuplicateNameError(
                     f"table {table} has index {index.name!r} already; train another model for it, "
@@ -131,6 +138,7 @@ class DocumentStore:
                 named = "SELECT hashindex._declared_name($1, $2::text::regclass)"
                 own = default_index_name(f"{documents.table.name}_idx")
                 (name,) = one_row(lent, named, [own, table])
+            check_index_name(name)
             documents.check_name(lent, name)
             metric = documents.metric
             drawn = sampling.sample_table(
@@ -155,7 +163,7 @@ class DocumentStore:
                     metric=metric, **asked,
                 )  # fmt: skip
             except BaseException:
-                # It stays with lists that are continued by the same call.
+                # It stays with lists that `index encode` continues.
                 with suppress(HashIndexError):
                     store.drop(lent, made)
                 raise
