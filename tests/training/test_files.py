@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.training.files import load_sample
+from pg_hashindex.training.files import load_sample, numbered_labels
 
 
 def as_set(rows):
@@ -159,3 +159,11 @@ def test_a_single_array_has_no_labels(tmp_path, vectors):
     np.save(tmp_path / "plain.npy", vectors)
     with pytest.raises(InvalidInputError, match="no array 'y' in .*plain.npy .a file of one array"):
         load_sample(tmp_path / "plain.npy", labels="y")
+
+
+def test_names_of_any_length_are_labels():
+    """HDF5 has them as objects."""
+    names = np.array([b"cat", "dog", b"cat", ""], dtype=object)
+    np.testing.assert_array_equal(
+        numbered_labels(names), numbered_labels(["cat", "dog", "cat", ""])
+    )
