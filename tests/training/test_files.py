@@ -164,6 +164,5 @@ def test_a_single_array_has_no_labels(tmp_path, vectors):
 def test_names_of_any_length_are_labels():
     """HDF5 has them as objects."""
     names = np.array([b"cat", "dog", b"cat", ""], dtype=object)
-    np.testing.assert_array_equal(
-        numbered_labels(names), numbered_labels(["cat", "dog", "cat", ""])
-    )
+    expected = numbered_labels(["cat", "dog", "cat", ""])
+    np.testing.assert_array_equal(numbered_labels(names), expected)
