@@ -50,7 +50,8 @@ class CGHash(Hasher):
     nearest rows of the same class and each of its K nearest of other classes. If two classes are
     never among each other's nearest, no such triplet compares them and they may get the same code;
     given triplets can compare them. Pairs of neighbours may be given besides: the paper's duplets.
-    The price of a function is then C times the part of the duplets that it splits, not C.
+    The price of a function is then C times the part of the duplets that it splits (half a duplet
+    if it splits none), not C.
 
     Bits have weights, which belong to the model: search orders by them. If no further function is
     worth its price, the optimum over the family is reached, as ``duality_gap_`` shows. Further bits
@@ -62,8 +63,9 @@ class CGHash(Hasher):
     then get the exact best threshold. Beyond ``max_triplets`` a random part is used; given triplets
     come first; `CGHash.paper` takes all.
 
-    Training holds the rows that triplets name and n_bits x p float32 values, p being the number of
-    distinct pairs of rows in triplets; with labels it is at most 2 K times the rows.
+    Training holds the triplets, about 100 bytes each at first, the m rows that they name twice,
+    2 x m x n_starts and n_bits x p float32 values, p being the number of distinct pairs of rows in
+    triplets; with labels it is at most 2 K times the rows. "hinge" holds n_bits x triplets too.
 
     Parameters
     ----------
@@ -278,7 +280,7 @@ class CGHash(Hasher):
         n_triplets: int,
         rng: np.random.Generator,
     ) -> WeakFunction:
-        """Find the best unused function, ignoring its price."""
+        """Find the best unused function, whether or not it is worth its price."""
         for attempt in range(_FURTHER_TRIES + _RANDOM_TRIES):
             if attempt < _FURTHER_TRIES:
                 part = rng.random(n_triplets) < _FURTHER_PART

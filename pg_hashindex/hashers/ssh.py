@@ -30,7 +30,8 @@ class SSH(Hasher):
     so eta means the same on any data.
 
     Training holds the coordinates of the rows in pairs as float32, in memory up to 1 GiB, beyond
-    that in a temporary file. It reads all rows four times at most and never holds them.
+    that in a temporary file. It reads all rows six times at most and never holds them.
+    ``balance`` is not in the paper.
 
     Parameters
     ----------

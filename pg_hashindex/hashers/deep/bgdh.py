@@ -61,7 +61,8 @@ class BGDH(DPSH):
 
     - Features come from a perceptron by default, since rows of a database are embeddings already;
       ``features="cnn-f"`` is the paper's network, for rows that are images. `BGDH.paper` has the
-      other settings of the paper, for any rows.
+      eta and rho of its CIFAR-10 and gradient descent, but not a walk for each triple. Its rho, 1,
+      suits rows whose nearest landmarks are at a distance of about 1.
     - L_s is divided by the number of pairs in a batch, so that one learning rate suits batches of
       any size. The paper's eta is 10 or 100.
     - L_s moves embeddings a tenth as fast as the rest: at the full rate, few labels bend the
@@ -73,7 +74,9 @@ class BGDH(DPSH):
       random start each row would need hundreds of contexts, and labels could move only the
       embeddings of labelled rows, where they move those of all rows through xi. Free vectors start
       from 0 after the pre-training, and as many batches of contexts follow before any labels.
-    - Walks begin only at rows that share an object with another row; see `BipartiteGraph.contexts`.
+    - Walks begin only at rows that share an object with another row, take edges in proportion to
+      their weights, and give rows that share an object as contexts (`BipartiteGraph.contexts`):
+      with ``graph="neighbours"`` rows with a common nearest row, not the nearest rows.
     - lam scales the steps on the graph, relative to those of the pre-training. For plain gradient
       descent that equals a factor of the loss, which Adam would ignore.
 
@@ -86,6 +89,10 @@ class BGDH(DPSH):
     ----------
     n_bits
         By default 64.
+    variant
+        Whether embeddings come from vectors alone, or training rows have vectors of their own too.
+    graph_loss
+        log(1 + exp(-gamma e'w)), or (gamma - e'w)^2.
     features
         The network phi.
     hidden

@@ -38,6 +38,8 @@ class DPSH(DeepHasher):
     ----------
     n_bits
         By default 64.
+    features
+        The network phi.
     hidden
         Sizes of the perceptron's hidden layers, one or more; CNN-F does not use them.
     image_shape : (int, int, int), optional
@@ -64,6 +66,8 @@ class DPSH(DeepHasher):
         among them count.
     optimizer
         sgd has a momentum of 0.9.
+    learning_rate
+        Rate of the optimiser.
     weight_decay
         With adam, the part of a weight that each step removes, times the learning rate (Loshchilov
         & Hutter 2019); with sgd, the factor of |weights|^2 / 2 in the loss.

@@ -256,6 +256,9 @@ class Trainer:
             length=s.walk_length,
             repeats=s.contexts_per_row,
         )
+        if not len(drawn.rows):
+            # No walk of this batch has left its row.
+            return torch.zeros((), device=self.device)
         numbers, places = np.unique(drawn.rows, return_inverse=True)
         rows = torch.from_numpy(numbers).to(self.device)
         others = torch.from_numpy(drawn.contexts).to(self.device)

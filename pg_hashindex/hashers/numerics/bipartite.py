@@ -191,9 +191,11 @@ def neighbour_graph(
     lengths = np.einsum("ij,ij->i", every, every)
     # Rounding may change the order of near rows, so a few more are compared exactly.
     n_likely = min(2 * k + 16, n - 1)
-    for part in row_slices(n, max(1, min(_BLOCK_ROWS, _BLOCK_PAIRS // n))):
+    # Numbers of the rows that are compared exactly, too.
+    pairs = max(n, n_likely * every.shape[1])
+    for part in row_slices(n, max(1, min(_BLOCK_ROWS, _BLOCK_PAIRS // pairs))):
         block = every[part]
-        distances = block @ (-2 * every.T) + lengths
+        distances = (-2 * block) @ every.T + lengths
         distances[np.arange(len(block)), np.arange(part.start, part.stop)] = np.inf
         likely = np.sort(np.argpartition(distances, n_likely - 1, axis=1)[:, :n_likely])
         exact = np.square(block[:, None].astype(np.float64) - every[likely]).sum(axis=2)

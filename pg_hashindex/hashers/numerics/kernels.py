@@ -19,18 +19,21 @@ def choose_anchors(
     """Take the given anchors, rows of the input space, or draw some among the rows; float32 (m, d).
 
     Given anchors go through the layers of the rows. Of drawn ones equal rows count once; if there
-    are fewer rows than ``n_anchors``, all are taken.
+    are fewer different rows than ``n_anchors``, all are taken.
     """
     if anchors is not None:
         given = as_rows(anchors, dimension=rows.dimension)
         if not len(given):
             raise InvalidInputError("anchors has no rows; give some, or n_anchors instead")
         return rows.transform(given)
-    # Draw twice as many, since some may be equal.
+    # Draw twice as many, since some may be equal; more, if many are.
     n_drawn = min(rows.n_rows, 2 * int(n_anchors))
-    drawn = rows.rows(rng.choice(rows.n_rows, n_drawn, replace=False))
-    _, first_places = np.unique(drawn, axis=0, return_index=True)
-    return drawn[np.sort(first_places)[: int(n_anchors)]]
+    while True:
+        drawn = rows.rows(rng.choice(rows.n_rows, n_drawn, replace=False))
+        _, first_places = np.unique(drawn, axis=0, return_index=True)
+        if len(first_places) >= n_anchors or n_drawn == rows.n_rows:
+            return drawn[np.sort(first_places)[: int(n_anchors)]]
+        n_drawn = min(rows.n_rows, 4 * n_drawn)
 
 
 def mean_squared_distance(

@@ -107,15 +107,13 @@ class LinearFunctions:
             gradient = np.append(slope @ X, slope.sum())
             return -float(t @ Lt), -gradient.astype(np.float64)
 
-        found = scipy.optimize.minimize(
-            loss,
-            self._start(L, rng),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": self.max_iter},
-        )
+        vb = self._start(L, rng)
+        # SciPy makes one step before it counts them.
+        if self.max_iter:
+            options = {"maxiter": self.max_iter}
+            vb = scipy.optimize.minimize(loss, vb, jac=True, method="L-BFGS-B", options=options).x
         return self._function(
-            found.x[:d], lambda ranks, n_ranks: int(cut.by_threshold(ranks, n_ranks).argmax())
+            vb[:d], lambda ranks, n_ranks: int(cut.by_threshold(ranks, n_ranks).argmax())
         )
 
     def draw(self, rng: np.random.Generator) -> WeakFunction | None:
