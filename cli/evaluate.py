@@ -119,7 +119,7 @@ def evaluate(
 
 def _by_size(index: IndexRow) -> list[Tenant]:
     """Measure the recall within some tenants, by the settings of the index."""
-    if index.tenant_column is None or index.state == "building":
+    if index.tenant_column is None or index.state != "used":
         return []
     try:
         with progress(f"evaluating tenants of index {index.name}"):

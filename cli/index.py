@@ -166,7 +166,9 @@ def _list_all(database_url: str, as_json: bool) -> None:
     for row in rows:
         at_work = _at_work([one for one in work if one.name == row["name"]])
         row["work"] = at_work
-        row["access"] = row["access"] if row["encoded"] else NOT_ENCODED
+        if not row["encoded"]:
+            by_lists = row["access"] in ("lists", "scan")
+            row["access"] = NOT_ENCODED if by_lists else "not yet built"
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
     _note_work(work)
 
@@ -436,7 +438,7 @@ def _note_other_set(found: IndexRow) -> None:
                 f"return to it: pg-hashindex index rollback {found.name}; drop it: pg-hashindex "
                 f"index prune {found.name}"
             )
-        elif other.state == "ready":
+        elif other.state == "ready" and found.state == "used":
             what = (
                 f"take it: pg-hashindex index swap {found.name} --force; drop it: pg-hashindex "
                 f"index prune {found.name}"
@@ -530,7 +532,7 @@ def _print_index(found: IndexRow, as_json: bool) -> None:
         "work": _at_work(work),
         "search": f"SELECT * FROM {found.search_function}($1, 10)",  # noqa: S608 (printed)
     }
-    if found.tenant_column is not None and found.state != "building":
+    if found.tenant_column is not None and found.state == "used":
         largest = tenants(found, most=3)
         shown["tenant"] = f"{found.tenant_column}; largest: " + ", ".join(
             f"{one.tenant} ({one.codes} codes)" for one in largest

@@ -138,8 +138,9 @@ def _checking_key(index: HashIndex, like: str | None) -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        found = re.match("invalid input syntax for type (.+): ", str(error))
-        if found is None:
+        found = re.match('invalid input syntax for type (.+?): "(.*)"', str(error), re.DOTALL)
+        # A filter or a tenant may have the wrong value.
+        if found is None or (found[2] != like and f'"{found[2]}"' not in (like or "")):
             raise
         raise InvalidInputError(
             f"--like {like!r} is not a key: {index.row.key.name} is of type {found[1]}"
@@ -176,7 +177,10 @@ def _columns(index: IndexRow, hits: Sequence[Hit], names: list[str]) -> list[lis
 
 def _shown(key: Any) -> Any:
     """Return a key as a cell of a table: the values of several columns in one."""
-    return ", ".join(map(str, key)) if isinstance(key, tuple) else key
+    if isinstance(key, tuple):
+        return ", ".join(map(str, key))
+    # A cell would round numbers, and cut times.
+    return key if isinstance(key, int) else str(key)
 
 
 def _short(text: str | None) -> str | None:

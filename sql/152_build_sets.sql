@@ -352,7 +352,8 @@ AS $$
 #variable_conflict use_variable
 BEGIN
     i := hashindex._require(index_name, administers => true);
-    IF lists OR hashindex._has_lists(i) THEN
+    -- NULL: where the index has any.
+    IF coalesce(lists, hashindex._has_lists(i)) THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     PERFORM FROM hashindex.index x WHERE x.name = index_name FOR NO KEY UPDATE;
@@ -369,7 +370,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    locked record := hashindex._locked_sets(index_name, false);
+    locked record := hashindex._locked_sets(index_name, NULL);
     i hashindex.index := locked.i;
     former hashindex.index_set := locked.used;
     coming hashindex.index_set := locked.other;

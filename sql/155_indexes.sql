@@ -265,7 +265,10 @@ DECLARE
     used hashindex.model;
 BEGIN
     PERFORM hashindex._drop_outgrown(index_name);
-    locked := hashindex._locked_sets(index_name, access IN ('lists', 'scan'));
+    -- A set of pgvector's is begun without the lock: that may read all rows.
+    locked := hashindex._locked_sets(index_name, coalesce(
+        access, CASE WHEN model = 'none' THEN 'hnsw' ELSE (hashindex._set_of(index_name)).access END
+    ) IN ('lists', 'scan'));
     i := locked.i;
     other := locked.other;
     before := hashindex._used_set(i);
@@ -341,7 +344,7 @@ DECLARE
     other hashindex.index_set;
 BEGIN
     PERFORM hashindex._drop_outgrown(name);
-    locked := hashindex._locked_sets(name, false);
+    locked := hashindex._locked_sets(name, NULL);
     i := locked.i;
     other := locked.other;
     s := hashindex._used_lists(i);
@@ -358,6 +361,24 @@ BEGIN
 END
 $$;
 
+-- Refuses another column of vectors while rows have a vector in the present one alone. Called by index/sets.py.
+CREATE OR REPLACE FUNCTION hashindex._check_filled(i hashindex.index, column_name text) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    unfilled bigint;
+BEGIN
+    IF column_name <> i.column_name THEN
+        EXECUTE format('SELECT count(*) FROM %s b WHERE b.%I IS NOT NULL AND b.%I IS NULL', hashindex._base_of(i), i.column_name, column_name) INTO unfilled;
+        IF unfilled > 0 THEN
+            RAISE EXCEPTION '% rows of % have a vector in column % and none in %, and no search would find them', unfilled, hashindex._base_of(i), i.column_name, column_name
+                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Fill the column, and run the swap again; force takes the new column as it is.';
+        END IF;
+    END IF;
+END
+$$;
+
 -- Measures a set that was built beside the one in use on the same table, until it finds as much; returns whether it may come into use.
 -- Called by index/build.py.
 CREATE OR REPLACE FUNCTION hashindex._compare_set(name text, set_id bigint, tolerance double precision, force boolean)
@@ -370,15 +391,10 @@ DECLARE
     i hashindex.index := hashindex._require($1);
     measured record;
     s hashindex.index_set := x FROM hashindex.index_set x WHERE x.id = set_id;
-    unfilled bigint;
 BEGIN
     PERFORM hashindex._go_in_sequence(hashindex._base_of(i));
-    IF s.column_name <> i.column_name AND NOT force THEN
-        EXECUTE format('SELECT count(*) FROM %s b WHERE b.%I IS NOT NULL AND b.%I IS NULL', hashindex._base_of(i), i.column_name, s.column_name) INTO unfilled;
-        IF unfilled > 0 THEN
-            RAISE EXCEPTION '% rows of % have a vector in column % and none in %, and no search would find them', unfilled, hashindex._base_of(i), i.column_name, s.column_name
-                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Fill the column, and run the swap again; force takes the new column as it is.';
-        END IF;
+    IF NOT force THEN
+        PERFORM hashindex._check_filled(i, s.column_name);
     END IF;
     measured := hashindex._measure_set(i, hashindex._set_of(i.name));
     former_recall := measured.recall;
@@ -444,6 +460,10 @@ DECLARE
 BEGIN
     IF s.id IS NULL OR s.encoded = false THEN
         RAISE EXCEPTION 'index "%" has no former set', name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A swap leaves one, until it is pruned.';
+    ELSIF s.relation IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL THEN
+        -- A prune was cut off.
+        RAISE EXCEPTION 'the former set of index "%" has lost its index %: %', name, s.relation, hashindex._set_text(s)
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Drop the rest of it: pg-hashindex index prune %s', name);
     END IF;
     PERFORM hashindex._exchange_set(name, s.id);
     RETURN hashindex._set_text(s);
@@ -493,6 +513,10 @@ BEGIN
         SELECT FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname = 'search_' || new
     ) THEN
         RAISE EXCEPTION 'index "%" or its function exists already', new USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
+    ELSIF EXISTS (
+        SELECT FROM hashindex.claim c WHERE c.name = old AND c.work IN ('swap', 'repair') AND c.pid <> pg_backend_pid() AND hashindex._holds(c.pid, c.lock)
+    ) THEN
+        RAISE EXCEPTION 'another session works on index "%"', old USING ERRCODE = 'object_in_use', HINT = 'See which: pg-hashindex index show.';
     ELSIF EXISTS (SELECT FROM hashindex.index_set x WHERE x.index_name = old AND x.state = 'building' AND x.access IN ('lists', 'scan')) THEN
         -- The build calls its functions by their names.
         RAISE EXCEPTION 'lists of index "%" are being built', old USING ERRCODE = 'object_in_use',

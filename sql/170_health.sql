@@ -274,6 +274,8 @@ BEGIN
         CASE WHEN outgrown THEN 'pg-hashindex index prune ' || i.name
             WHEN s.state = 'former' THEN CASE WHEN o.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
                 || format('return to it: pg-hashindex index rollback %s; or drop it: pg-hashindex index prune %s', i.name, i.name)
+            WHEN s.state = 'ready' AND (hashindex._set_of(i.name)).id IS NULL THEN
+                format('finish it: pg-hashindex index encode %s; or give it up: pg-hashindex index repair %s --undo', i.name, i.name)
             WHEN s.state = 'ready' THEN format('take it: pg-hashindex index swap %s --force; or drop it: pg-hashindex index prune %s', i.name, i.name)
             WHEN o.is_left AND s.encoded IS NOT NULL THEN format('finish it: pg-hashindex index encode %s; or give it up: pg-hashindex index repair %s --undo', i.name, i.name)
             WHEN o.is_left THEN 'pg-hashindex index prune ' || i.name END

@@ -69,7 +69,11 @@ def claim(connection: Connection, work: str, name: str) -> None:
                 f"index {name!r} is being {_DONE[other]} by another session; wait for it"
             )
         lock = hold(connection)
-        execute(connection, _CLAIM, [work, name, lock])
+        if execute(connection, _CLAIM, [work, name, lock]).fetchone() is None:
+            execute(connection, "SELECT pg_advisory_unlock($1)", [lock])
+            raise InUseError(
+                f"index {name!r} is being {_DONE[work]} by another session; wait for it"
+            )
     if not _has(connection, lock):
         # Without the lock, the claim does not count. The lock ends with the pooler's session.
         raise DatabaseStateError(_POOLED)

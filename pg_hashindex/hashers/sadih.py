@@ -85,10 +85,11 @@ class SADIH(FeatureHasher):
     step would make the same for all rows keeps its values.
 
     ``balance`` weights pairs and rows; the paper does not. -1 pairs outnumber +1 pairs c - 1 to 1,
-    and pull all codewords together. So S is minus the quotient of the weights of +1 and -1
-    pairs for them, at least -1: -1/(c - 1) if classes have equal sizes. Large classes drown small ones, whose codewords then
-    coincide. So each row weighs 1 / sqrt(rows of its label), averaged over its labels and scaled to
-    a mean of 1. On 10,000 text embeddings of 58 unequal classes, 32 bits, MAP is 0.676 with both,
+    and pull all codewords together. So S is minus the quotient of the weights of +1 and -1 pairs
+    for them, at least -1: -1/(c - 1) if classes have equal sizes. Large classes drown small ones,
+    whose codewords then coincide. So each row weighs 1 / sqrt(rows of its label), averaged over its
+    labels and scaled to a mean of 1. On 10,000 text embeddings of 58 unequal classes, 32 bits, MAP
+    is 0.676 with both,
     0.636 with neither.
 
     Training holds n x n_anchors float32 values, in memory up to 1 GiB, beyond that in a temporary

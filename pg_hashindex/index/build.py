@@ -264,6 +264,8 @@ def rebalance(
             rows = build_lists(coming, work, Throttle(None), most_memory, most_jobs)
         exchange(coming)
         after = read_row(index.connection, index.name).lists()
+        if coming.state != "building" and after is not None:
+            rows = after.codes
         return Rebalanced(
             rows, 0 if before is None else before.landmarks, 0 if after is None else after.landmarks
         )

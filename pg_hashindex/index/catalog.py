@@ -251,7 +251,7 @@ class IndexRow:
         """`names`, and those of the tables of a set that is kept by lists."""
         return self.names | {
             "has_no_code": self.has_no_code(self.codes),
-            **{part: self.part(part) for part in ("codes", "landmarks", "staged", "ranges")},
+            **{part: self.part(part) for part in ("codes", "landmarks")},
         }
 
     def has_no_code(self, codes: sql.Composable) -> sql.Composed:

@@ -36,7 +36,6 @@ from ..db.work import Work, claimed_work
 from ..errors import (
     BuildWarning,
     DatabaseStateError,
-    InvalidInputError,
     TooLargeError,
 )
 from ..models.codes import CodeArray, send_code_arrays
@@ -77,8 +76,6 @@ _FEW_KEYS, _MOST_TIMES = 1000, 1000
 def encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
     """Encode every row without a code; see `HashIndex.encode`."""
     execute(index.connection, _PLAIN, [index.name])
-    if batch_rows is not None and batch_rows < 1:
-        raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     # A second session would do the same work again.
     with claimed_work(index.connection, "encode", index.name) as work:
         return _Encoder(index, batch_rows, throttle, work).run()
@@ -168,6 +165,11 @@ class _Encoder:
                 sql.Identifier(index.tenant_column or "")
             ),
         }
+        if index.state != "used":
+            # A row whose key is logged gets its code from the log.
+            unlogged = index.has_no_code(index.part("log"))
+            for one in ("has_no_code", "has_no_code_from_start"):
+                self.names[one] = sql.SQL("{} AND {}").format(self.names[one], unlogged)
 
     def run(self) -> int:
         first = self._first_missing()

@@ -109,7 +109,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         Raises
         ------
         InUseError
-            If transactions kept the table in use for so long. Nothing is changed then.
+            If transactions kept the table in use for so long. Nothing is changed then, but lists
+            that were begun stay, and the same call continues them.
         DuplicateNameError, InvalidInputError, UnknownModelError, MissingRightsError
             Nothing is changed then.
         """
@@ -230,7 +231,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         *,
         batch_rows: int | None = None,
         rows_per_second: float | None = None,
-        memory: str | int = "1GB",
+        memory: str | int = DEFAULT_MEMORY,
         jobs: int | None = None,
     ) -> int:
         """Finish the lists that are being built, or encode every row that has a vector but no code.
@@ -244,7 +245,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             Rows of a batch, 100,000 at most. By default 10,000, fewer if vectors are long.
         rows_per_second
             The most rows to encode, or to read for landmarks, in a second; no limit by default.
-            PostgreSQL builds its own indexes at full speed.
+            Landmarks are trained, and PostgreSQL builds its own indexes, at full speed.
         memory
             The memory to take for building landmarks, in bytes or as "512MB" or "2GB", for all
             processes together.
@@ -316,7 +317,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         return self
 
     def rebalance(
-        self, *, memory: str | int = "1GB", jobs: int | None = None, tenant: Any = None
+        self, *, memory: str | int = DEFAULT_MEMORY, jobs: int | None = None, tenant: Any = None
     ) -> build.Rebalanced:
         """Build the landmarks again, as many as the table now calls for, and put codes in order.
 

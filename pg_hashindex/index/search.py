@@ -34,7 +34,7 @@ from psycopg.pq import TransactionStatus
 from ..db.server_errors import translated_errors
 from ..db.statements import Statement, Steps, check_text
 from ..errors import HashIndexError, InvalidInputError
-from ..models.vectors import as_rows, as_vector
+from ..models.vectors import as_array, as_rows, as_vector
 from .catalog import IndexRow, row_steps
 from .filter_text import conjuncts, filter_text, tenant_in
 
@@ -561,7 +561,8 @@ def as_number(what: str, value: Any) -> float:
 
 def as_query(query: ArrayLike | Vector | HalfVector, dimension: int | None) -> Vector:
     """Check that a query is one finite vector, and wrap it for pgvector; None is any dimension."""
-    array = np.asarray(query.to_numpy() if isinstance(query, Vector | HalfVector) else query)
+    given = query.to_numpy() if isinstance(query, Vector | HalfVector) else query
+    array = as_array("queries", given)
     if array.ndim != 1:
         shape = "(dimension,)" if dimension is None else f"({dimension},)"
         raise InvalidInputError(f"a query is one vector {shape}, got shape {array.shape}")

@@ -7,6 +7,7 @@ own is here: CREATE INDEX CONCURRENTLY, which lets writers work, and builds of l
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from threading import Event, Thread
 from typing import Any, LiteralString
 
@@ -38,6 +39,17 @@ from .options import same_option
 # Seconds between two looks at a build, and of a wait before the one that it waits for is named.
 _LOOK_SECONDS = 0.5
 _WAIT_SECONDS = 3.0
+# Seconds for which a build that was stopped tries to drop its index.
+_STOPPED_SECONDS = 2.0
+
+_SETTINGS: LiteralString = """
+    SELECT n, pg_catalog.current_setting(n) FROM pg_catalog.unnest($1::text[]) n
+"""
+_SET: LiteralString = "SELECT pg_catalog.set_config($1, $2, false)"
+_LOCK_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', $1, false)"
+_BUILD_SETTINGS = (
+    "maintenance_work_mem", "max_parallel_maintenance_workers", "client_connection_check_interval",
+)  # fmt: skip
 
 _BEGIN_CREATE: LiteralString = """
     SELECT (b.s).id, (b.s).state = 'ready' FROM hashindex._begin_create(
@@ -46,6 +58,9 @@ _BEGIN_CREATE: LiteralString = """
 """
 _BEGIN_SWAP: LiteralString = """
     SELECT (b.s).id FROM hashindex._begin_swap($1, $2, $3, $4, $5, $6, $7) b
+"""
+_CHECK_FILLED: LiteralString = """
+    SELECT hashindex._check_filled(i, $2) FROM hashindex.index i WHERE i.name = $1
 """
 _BUILD = query("sets.build")
 _REBIND: LiteralString = "SELECT hashindex._rebind_set($1)"
@@ -90,14 +105,15 @@ def create(
     patience: float | None = None,
 ) -> None:
     """Create an index; see `HashIndex.create`."""
+    wanted = Jobs(jobs)
     with _only_worker(connection, name, table) as work:
         work.phase("learning a model" if model is None else "preparing")
-        _give_up(connection, name)
+        _give_up(connection, name, table)
         try:
             made = begin(connection, name, table, column, model, options, patience=patience)
         except DuplicateNameError as error:
             made = cut_off(connection, name, table, column, model, options, error)
-        _build(made, work, None, memory, jobs)
+        _build(made, work, None, memory, wanted)
         work.phase("measuring")
         if made.state == "used":
             return
@@ -196,32 +212,37 @@ def swap(
     """Build another set beside the one in use, and exchange the two; see `HashIndex.swap`."""
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
+    wanted = Jobs(jobs)
     connection, name, table = index.connection, index.name, index.qualified_table
     named = ("model", "access", "store", "column", "code_column")
     values = [name, *(options.get(one) for one in named), options.get("reveal_anchors", False)]
     with _only_worker(connection, name, table) as work:
         work.phase("preparing")
-        _give_up(connection, name)
+        _give_up(connection, name, table)
         # With force and nothing else, the set that is there.
         alone = force and all(options.get(one) is None for one in named)
         there = read_sets(connection, name, "building", "ready") if alone else []
         made = there[0] if there else read_set(connection, index.change(_BEGIN_SWAP, values)[0][0])
-        _build(made, work, throttle, memory, jobs)
+        if not force and not made.is_lists:
+            # Before the build, which the next run would begin again.
+            with _given_up_on_errors(made):
+                execute(connection, _CHECK_FILLED, [name, made.column_name])
+        _build(made, work, throttle, memory, wanted)
         work.phase("comparing")
         return finish_swap(made, work, tolerance, force=force)
 
 
-def _build(
-    made: IndexRow, work: Work, throttle: Throttle | None, memory: int, jobs: int | None
-) -> None:
+def _build(made: IndexRow, work: Work, throttle: Throttle | None, memory: int, jobs: Jobs) -> None:
     """Build a set; one of pgvector's that is stopped is given up, and lists are continued later."""
     if made.state != "building":
         return
     if made.is_lists:
-        build_lists(made, work, throttle or Throttle(None), memory, Jobs(jobs))
+        build_lists(made, work, throttle or Throttle(None), memory, jobs)
         return
-    with _given_up_on_errors(made.connection, made.name):
-        _build_relation(made.connection, made.name, made.set_id, made.qualified_table, memory, jobs)
+    with _given_up_on_errors(made):
+        _build_relation(
+            made.connection, made.name, made.set_id, made.qualified_table, memory, jobs.wanted
+        )
 
 
 def rollback(connection: Connection, name: str, table: str) -> str:
@@ -236,7 +257,7 @@ def rollback(connection: Connection, name: str, table: str) -> str:
 def prune(connection: Connection, name: str, table: str) -> int:
     """Drop the sets that are not in use; return how many."""
     with _only_worker(connection, name, table):
-        _drop_relations(connection, name, ["building", "ready", "former"])
+        _drop_relations(connection, name, table, ["building", "ready", "former"])
         return int(_changed(connection, table, "SELECT hashindex.prune_index($1)", name))
 
 
@@ -244,12 +265,16 @@ def repair(connection: Connection, name: str, table: str, *, memory: int) -> lis
     """Find what was renamed, and make again what is missing; return what was done."""
     with _only_worker(connection, name, table) as work:
         work.phase("looking at the table")
-        _give_up(connection, name)
-        with connection.transaction():
-            done = [str(one) for (one,) in execute(connection, _REBIND, [name]).fetchall()]
+        _give_up(connection, name, table)
+        if not read_sets(connection, name, "building", "ready", "used", "former"):
+            return ["gave up its first set, which was not built, and the index with it"]
+        found = retry_while_locked(
+            connection, lambda: execute(connection, _REBIND, [name]).fetchall(), table=table
+        )
+        done = [str(one) for (one,) in found]
         lacks, made = one_row(connection, _LACKS, [name])
         if lacks:
-            _drop_relations(connection, name, ["used"])
+            _drop_relations(connection, name, table, ["used"])
             _build_relation(connection, name, made, table, memory, state="used")
             done.append("made the index of pgvector's again")
         return done
@@ -257,8 +282,11 @@ def repair(connection: Connection, name: str, table: str, *, memory: int) -> lis
 
 def rename(connection: Connection, name: str, table: str, new: str) -> None:
     """Give an index another name."""
-    with translated_errors(table=table), connection.transaction():
-        execute(connection, "SELECT hashindex.rename_index($1, $2)", [name, new])
+    renamed: LiteralString = "SELECT hashindex.rename_index($1, $2)"
+    with translated_errors(table=table):
+        retry_while_locked(
+            connection, lambda: execute(connection, renamed, [name, new]), table=table
+        )
 
 
 def _changed(connection: Connection, table: str, statement: LiteralString, name: str) -> Any:
@@ -279,39 +307,69 @@ def _only_worker(connection: Connection, name: str, table: str) -> Iterator[Work
 
 
 @contextmanager
-def _given_up_on_errors(connection: Connection, name: str) -> Iterator[None]:
+def _given_up_on_errors(made: IndexRow) -> Iterator[None]:
     """Leave the index as it was if the block is stopped, by Ctrl-C too."""
+    connection = made.connection
     try:
         yield
     except BaseException:
         if not connection.closed:
-            # The next run drops the rest.
-            with suppress(psycopg.Error, DatabaseStateError, InUseError):
-                _give_up(connection, name)
+            # The next run drops the rest: DROP INDEX waits for what the build waited for.
+            with (
+                suppress(psycopg.Error, DatabaseStateError, InUseError),
+                _kept_settings(connection, "lock_timeout"),
+            ):
+                execute(connection, _LOCK_LIMIT, [f"{_STOPPED_SECONDS:g}s"])
+                _give_up(connection, made.name, made.qualified_table, _STOPPED_SECONDS)
         raise
+
+
+@contextmanager
+def _kept_settings(connection: Connection, *names: str) -> Iterator[None]:
+    """Put settings of the session back."""
+    before = execute(connection, _SETTINGS, [list(names)]).fetchall()
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            with suppress(psycopg.Error):
+                for name, value in before:
+                    execute(connection, _SET, [name, value])
 
 
 def undo(connection: Connection, name: str, table: str) -> str | None:
     """Give up a set that is not in use yet; return it in words, or None if there is none."""
     with _only_worker(connection, name, table):
-        _drop_relations(connection, name, ["building", "ready"])
+        _drop_relations(connection, name, table, ["building", "ready"])
         given_up = _changed(connection, table, "SELECT hashindex._give_up($1, true)", name)
         return None if given_up is None else str(given_up)
 
 
-def _give_up(connection: Connection, name: str) -> None:
+def _give_up(connection: Connection, name: str, table: str, patience: float | None = None) -> None:
     """Drop what a run that was cut off has left; an INVALID index is named by `_OWNED` too."""
-    _drop_relations(connection, name, ["building"])
-    with connection.transaction():
-        execute(connection, "SELECT hashindex._give_up($1)", [name])
+    _drop_relations(connection, name, table, ["building"], patience)
+    given_up: LiteralString = "SELECT hashindex._give_up($1)"
+    retry_while_locked(
+        connection, lambda: execute(connection, given_up, [name]), table=table, patience=patience
+    )
 
 
-def _drop_relations(connection: Connection, name: str, states: list[str]) -> None:
+def _drop_relations(
+    connection: Connection,
+    name: str,
+    table: str,
+    states: list[str],
+    patience: float | None = None,
+) -> None:
     for relation, kind in execute(connection, _OWNED, [name, states]).fetchall():
         if (builder := execute(connection, _BUILDER, [relation]).fetchone()) is not None:
             raise InUseError(f"process {builder[0]} is building index {relation}: wait for it")
-        how = "CONCURRENTLY" if kind == "i" else ""
-        connection.execute(f"DROP INDEX {how} IF EXISTS {relation}")
+        if kind == "i":
+            connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {relation}")
+        else:
+            # It locks the table and all of its partitions.
+            drop = partial(connection.execute, f"DROP INDEX IF EXISTS {relation}")
+            retry_while_locked(connection, drop, table=table, patience=patience)
 
 
 def _build_relation(
@@ -328,7 +386,7 @@ def _build_relation(
     statements = execute(connection, _BUILD, [made, state]).fetchall()
     if not statements:
         return
-    try:
+    with _kept_settings(connection, *_BUILD_SETTINGS):
         execute(connection, _MEMORY, [memory // 1024, statements[0][1]])
         with suppress(psycopg.Error):
             execute(connection, _CLIENT_CHECK)
@@ -339,20 +397,18 @@ def _build_relation(
         except (psycopg.errors.DiskFull, psycopg.errors.InsufficientResources):
             # Parallel workers found too little shared memory: /dev/shm of a container has 64 MB.
             execute(connection, _WORKERS, ["0"])
-            _drop_relations(connection, name, [state])
+            _drop_relations(connection, name, table, [state])
             _run(connection, statements, table)
-    finally:
-        if not connection.closed:
-            with suppress(psycopg.Error):
-                connection.execute("RESET maintenance_work_mem")
-                connection.execute("RESET max_parallel_maintenance_workers")
-                connection.execute("RESET client_connection_check_interval")
 
 
 def _run(connection: Connection, statements: list[Any], table: str) -> None:
     for statement, _ in statements:
+        run = partial(connection.execute, statement)
         with _watched(connection, table):
-            connection.execute(statement)
+            if statement.startswith("CREATE INDEX CONCURRENTLY "):
+                run()
+            else:
+                retry_while_locked(connection, run, table=table)
 
 
 def _another(connection: Connection) -> psycopg.Connection[Any]:
@@ -363,6 +419,9 @@ def _another(connection: Connection) -> psycopg.Connection[Any]:
         "application_name": "pg-hashindex, which looks at a build",
     }  # fmt: skip
     named = {name: value for name, value in given.items() if value}
+    if "," in named.get("hostaddr", ""):
+        # Of several hosts; host is the one of this connection.
+        del named["hostaddr"]
     return psycopg.connect(make_conninfo(**named), autocommit=True)
 
 

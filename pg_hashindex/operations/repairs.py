@@ -19,10 +19,10 @@ from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError, TooLargeError
 from ..index import sets
-from ..index.build import encode, rebalance
+from ..index.build import encode, is_rebalance, rebalance
 from ..index.catalog import HasRow, IndexRow, read_row, read_set, read_sets
 from ..index.encoding import catch_up, encode_missing
-from ..index.landmarks.memory import as_bytes
+from ..index.landmarks.memory import DEFAULT_MEMORY, as_bytes
 from ..index.verifying import Verifier
 from .health import CodeChecks
 
@@ -138,10 +138,12 @@ def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired
         given_up = sets.undo(row.connection, row.name, row.qualified_table)
         if given_up is not None:
             done.append(f"gave up a set that was not in use: {given_up}")
-            if row.state == "building":
+            if row.state != "used":
                 return Repaired(row.name, tuple(done))
     if not row.is_lists:
-        done += sets.repair(row.connection, row.name, row.qualified_table, memory=as_bytes("1GB"))
+        done += sets.repair(
+            row.connection, row.name, row.qualified_table, memory=as_bytes(DEFAULT_MEMORY)
+        )
         if not _lists_of(row):
             return Repaired(row.name, tuple(done))
     repaired = _run(row, None, full=full)
@@ -332,8 +334,14 @@ class _Repairer:
         if self._lost_landmarks and used.waiting() < used.summary().rows:
             rebalance(used)
             self.done.append("built the landmarks again")
-        coming = read_sets(self.connection, self.index.name, "building")
-        if not coming or not coming[0].is_lists:
+        # A set that is ready beside another was found worse, unless it is of a rebalance.
+        coming = [
+            one
+            for one in read_sets(self.connection, self.index.name, "building", "ready")
+            if one.is_lists
+            and (one.state == "building" or used.state != "used" or is_rebalance(used, one))
+        ]
+        if not coming:
             return
         try:
             encode(self.index)

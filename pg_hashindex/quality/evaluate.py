@@ -86,7 +86,7 @@ def evaluate(
         raise InvalidInputError(f"candidates must be 1 or more, got {list(candidates)}")
     as_count("candidates", max(candidates))
     index = index.row
-    if save and index.state == "building":
+    if save and index.state != "used":
         raise DatabaseStateError(
             f"the result cannot be saved: index {index.name!r} has no set in use yet; pg-hashindex "
             f"index check {index.name} names what completes it"

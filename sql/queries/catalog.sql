@@ -8,7 +8,7 @@ SELECT i.name, coalesce(m.name, 'none') AS model, coalesce(m.version, 1) AS mode
            WHEN 1 THEN ARRAY[hashindex._base_type(i.key_types[1])]
            ELSE hashindex._base_types(i) END AS base_types,
        i.metric, i.created_at, coalesce(s.access, 'none') AS access, coalesce(s.candidates, 0) AS candidates, s.effort,
-       s.id AS set_id, s.state, s.state <> 'building' AND coalesce(s.encoded, true) AS encoded, s.trained_rows,
+       s.id AS set_id, s.state, s.state IN ('used', 'former') AND coalesce(s.encoded, true) AS encoded, s.trained_rows,
        i.tenant_column,
        CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
        hashindex._options_of_set(i, s) AS options, hashindex._set_text(s) AS set,

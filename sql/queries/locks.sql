@@ -12,6 +12,9 @@ ON CONFLICT (work, name) DO UPDATE
 SET pid = excluded.pid, lock = excluded.lock, role = excluded.role, phase = NULL, rows_done = 0,
     rows_total = NULL, started_at = excluded.started_at,
     phase_started_at = excluded.phase_started_at
+-- Another session may have claimed it since it was looked for: an index that is not there yet has no row to wait for.
+WHERE NOT hashindex._holds(c.pid, c.lock)
+RETURNING c.lock
 
 -- name: holders
 -- Who else has locked a table: processes and prepared transactions. $1: the table.

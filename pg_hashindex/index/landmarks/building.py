@@ -184,6 +184,12 @@ class ListBuild(TableReader):
             raise InvalidInputError(
                 f"index {self.index.name!r} has no tenants; leave out tenant {tenant!r}"
             )
+        if self.index.trained_rows is None:
+            verb = "swap" if self.index.access == "scan" else "rebalance"
+            raise DatabaseStateError(
+                f"index {self.index.name!r} has no landmarks of tenants; run: pg-hashindex index "
+                f"{verb} {self.index.name}{' --access lists' if verb == 'swap' else ''}"
+            )
         self.work.phase("training landmarks")
         rows, wanted, before, _ = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
         if not rows:
