@@ -9,8 +9,15 @@ from fixtures.faults import eventually
 from test_sets import docs, search  # noqa: F401 (a fixture)
 
 from pg_hashindex.db.connection import connect
+from pg_hashindex.db.locks import claim, release
+from pg_hashindex.db.sql_files import query
 from pg_hashindex.db.work import claimed_work
-from pg_hashindex.errors import InUseError, InvalidInputError, LowerRecallError
+from pg_hashindex.errors import (
+    DatabaseStateError,
+    InUseError,
+    InvalidInputError,
+    LowerRecallError,
+)
 from pg_hashindex.index import sets
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import advice, tuning
@@ -430,3 +437,60 @@ def test_a_build_that_was_cut_off_is_not_to_be_encoded(connection, docs, on, mon
     assert "encode" not in said
     on("index", "repair", "docs", "--undo")
     assert connection.execute(state.encode()).fetchone() == (0,)
+
+
+def test_repair_says_that_a_first_set_is_given_up(connection, docs, on, monkeypatch):  # noqa: F811
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sets, "_run", stopped)
+        patch.setattr(sets, "_give_up", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            HashIndex.create(connection, "docs", **TABLE)
+    assert "gave up its first set" in on("index", "repair", "docs").output
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
+
+
+def test_a_former_set_that_lost_its_index_does_not_come_back(connection, docs):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE)
+    index.swap(model="none", force=True)
+    connection.execute("DROP INDEX docs_hnsw")
+    with pytest.raises(DatabaseStateError, match="has lost its index docs_hnsw"):
+        index.rollback()
+    assert index.prune() == 1
+
+
+def test_no_number_of_jobs_is_refused_after_work(connection, docs):  # noqa: F811
+    for jobs in (0, "4"):
+        with pytest.raises(InvalidInputError, match="jobs must be 1 to 64"):
+            HashIndex.create(connection, "docs", **TABLE, jobs=jobs)
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
+
+
+def test_a_column_that_is_not_filled_is_refused_before_a_build(connection, docs, monkeypatch):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE, model="none")
+    connection.execute("ALTER TABLE docs ADD other vector(32)")
+    monkeypatch.setattr(sets, "_build_relation", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(DatabaseStateError, match="3000 rows of docs"):
+        index.swap(column="other")
+    states = connection.execute("SELECT state FROM hashindex.index_set").fetchall()
+    assert states == [("used",)]
+
+
+def test_a_claim_is_taken_once(connection, url, docs):  # noqa: F811
+    """Also of an index that is not there yet, which has no row to wait for."""
+    claim(connection, "swap", "docs")
+    with connect(url) as other:
+        made = other.execute(
+            query("locks.claim").replace("$1", "'swap'").replace("$2", "'docs'").replace("$3", "7")
+        )
+        assert made.fetchall() == []
+    release(connection, "swap", "docs")
+
+
+def test_settings_of_the_session_stay(connection, docs):  # noqa: F811
+    connection.execute("SET maintenance_work_mem = '1MB'; SET lock_timeout = '7s'")
+    HashIndex.create(connection, "docs", **TABLE, jobs=1)
+    settings = "SELECT current_setting('maintenance_work_mem'), current_setting('lock_timeout')"
+    assert connection.execute(settings).fetchone() == ("1MB", "7s")
