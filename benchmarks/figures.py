@@ -140,7 +140,7 @@ def _scale() -> list[Part]:
 
 PARTS: list[Part] = [
     *_memory("synthetic-300k"),
-    Part("functions", "functions.py --builds 2", "functions_synthetic-300k", first="--again"),
+    Part("functions", "functions.py", "functions_synthetic-300k", first="--again"),
     _retrieval("synthetic-300k"),
     Part("names", "names.py", "names", first="--again"),
     *(

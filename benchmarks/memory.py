@@ -1,6 +1,6 @@
 """Compare pg_hashindex with all that pgvector offers where the data does not fit into memory.
 
-    python benchmarks/memory.py [--data synthetic-300k] [--systems hnsw ours] [--memory 2 4 8]
+    python benchmarks/memory.py [--data synthetic-300k] [--systems hnsw ours] [--memory 1 2 4 8]
     python benchmarks/tables.py
     python docs/make_pictures.py
 
@@ -17,7 +17,7 @@ search
 writes
     One row a transaction, and 100 a statement.
 memory
-    The server in a memory cgroup of 1/2, 1/4 and 1/8 of table + HNSW over the vectors, with a
+    The server in a memory cgroup of 1/1, 1/2, 1/4 and 1/8 of table + HNSW over the vectors, with a
     quarter of that as shared_buffers, and io_method = sync: stop, sync, caches of the operating
     system dropped, start.
     The settings found are tried, and the fastest is taken, as `tune` would there. After another
@@ -55,7 +55,7 @@ from retrieval_measures import Entry, Extent, Searches, churn, inserts, remove_n
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, copied, database, running
 from retrieval_systems import System, compared
 
-SHARES = (2, 4, 8)
+SHARES = (1, 2, 4, 8)
 EXTENT = Extent(queries=500, fresh=3_000, patience=12)
 QUICK = Extent(rows=5_000, queries=60, fresh=200, single=20, batches=5, patience=1)
 

@@ -447,7 +447,6 @@ TABLES = {
     ),
     "function-graphs": function_graphs,
     "function-prices": function_prices,
-    "wide": lambda: table(wide.HEADINGS, wide.lines(read("wide"))),
     "dimensions-storage": dimensions_storage,
     "dimensions-codes": dimensions_codes,
     "dimensions-note": dimensions_note,
