@@ -15,7 +15,7 @@ from typing import Any
 import functions
 from common import DATA_FOLDER, RESULTS, circumstances, parser, read, scratch, table, write
 from names import Contender, K, in_turns
-from retrieval_data import MOST_OF_VECTOR, DataSet, Truth, draw
+from retrieval_data import DataSet, Truth, draw
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, database, running
 
 from pg_hashindex.index.handle import HashIndex
@@ -29,8 +29,7 @@ STORED, CODES, VECTORS, HALVES = "codes, stored", "codes", "vectors", "halfvec"
 
 def systems(drawn: DataSet) -> list[str]:
     """Return what is compared. A stored column writes the table again, with all of its indexes."""
-    dimension = drawn.rows.shape[1]
-    return [STORED, CODES, *([VECTORS] if dimension <= MOST_OF_VECTOR else []), HALVES]
+    return [STORED, CODES, *([VECTORS] if drawn.type == "vector" else []), HALVES]
 
 
 def build(base: Database, system: str) -> Entry:
