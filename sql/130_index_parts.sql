@@ -326,16 +326,16 @@ CREATE OR REPLACE FUNCTION hashindex._bind(set_id bigint, anyway boolean DEFAULT
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    s hashindex.index_set := x FROM hashindex.index_set x WHERE x.id = set_id;
+    i hashindex.index := x FROM hashindex.index x WHERE x.name = s.index_name;
+    base oid := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    codes oid := hashindex._table_of(s, 'codes');
+    relation oid := hashindex._oid_of(i.schema_name, s.relation);
 BEGIN
-    UPDATE hashindex.index_set x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
-    FROM (
-        SELECT s.id, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid, hashindex._table_of(s, 'codes')::oid AS codes_oid,
-            hashindex._oid_of(i.schema_name, s.relation) AS relation_oid
-        FROM hashindex.index_set s JOIN hashindex.index i ON i.name = s.index_name WHERE s.id = set_id
-    ) n
-    WHERE x.id = n.id AND (
-        anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid
-        OR EXISTS (SELECT FROM pg_index r WHERE r.indexrelid = n.relation_oid AND r.indrelid = n.table_oid)
-    );
+    IF anyway OR s.table_oid <> base AND s.codes_oid <> codes
+        OR EXISTS (SELECT FROM pg_index r WHERE r.indexrelid = relation AND r.indrelid = base) THEN
+        UPDATE hashindex.index_set x SET (table_oid, codes_oid) = (base, codes) WHERE x.id = set_id;
+    END IF;
 END
 $$;

@@ -369,7 +369,9 @@ AS $$
 DECLARE
     unfilled bigint;
 BEGIN
-    IF column_name <> i.column_name THEN
+    IF column_name <> i.column_name AND EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = column_name AND NOT a.attisdropped
+    ) THEN
         EXECUTE format('SELECT count(*) FROM %s b WHERE b.%I IS NOT NULL AND b.%I IS NULL', hashindex._base_of(i), i.column_name, column_name) INTO unfilled;
         IF unfilled > 0 THEN
             RAISE EXCEPTION '% rows of % have a vector in column % and none in %, and no search would find them', unfilled, hashindex._base_of(i), i.column_name, column_name
@@ -457,11 +459,14 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(name, administers => true);
     s hashindex.index_set := hashindex._set_of(name, 'former');
+    -- A prune was cut off, or has ended since.
+    lost boolean := s.relation IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL;
 BEGIN
     IF s.id IS NULL OR s.encoded = false THEN
         RAISE EXCEPTION 'index "%" has no former set', name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A swap leaves one, until it is pruned.';
-    ELSIF s.relation IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL THEN
-        -- A prune was cut off.
+    ELSIF lost AND NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = s.id) THEN
+        RAISE EXCEPTION 'the former set of index "%" was dropped meanwhile', name USING ERRCODE = 'serialization_failure', HINT = 'See what it has: pg-hashindex index show.';
+    ELSIF lost THEN
         RAISE EXCEPTION 'the former set of index "%" has lost its index %: %', name, s.relation, hashindex._set_text(s)
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Drop the rest of it: pg-hashindex index prune %s', name);
     END IF;

@@ -165,8 +165,9 @@ def checked_options(
     known = [*OPTIONS] if to is None else [*to]
     unknown = [name for name in options if name not in known]
     if unknown:
+        verb = "made with" if to is None else "changed by"
         raise InvalidInputError(
-            f"options of index {index!r} are {', '.join(known)} here; got {', '.join(unknown)}"
+            f"index {index!r} is {verb} {', '.join(known)}; got {', '.join(unknown)}"
         )
     return {
         name: _checked(name, option, options[name], index)

@@ -86,7 +86,7 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
     sgh = [*train, "--method", "sgh", "--param", "n_anchors=50", "--seed", "3"]
     brief = on(*sgh).stdout
     assert "share of ones" not in brief
-    assert "pg-hashindex index create INDEX --table docs --column v --model m\n" in brief
+    assert "index create INDEX --table docs --column v --model m --access lists\n" in brief
     on("model", "drop", "m")
     printed = on(*sgh, "--verbose")
     for word in ("1080", "share of ones", "estimated", "shift > normalize > rbf > shift > affine"):

@@ -311,7 +311,9 @@ def test_text_of_the_database_is_no_html(page_of, connection, items, lsh_model):
     assert not tags & {"script", "img", "b", "i", "link", "iframe", "object"}
     assert len(page.all("style")) == 1
     assert words(page.all("h1")[0]) == 'Vectors of "</td><img src=x>"'
-    assert "Model <b>&$x_$ 索引:1, 12 bits" in words(page.by_id("index-1"))
+    assert "codes of <b>&$x_$ 索引:1 in lists without landmarks, 12 bits" in words(
+        page.by_id("index-1")
+    )
     assert [row["model"] for row in page.table("history-1")] == ["<i>$x_$</i>\ufffd", "a"]
     # In the figure too, where a formula would be drawn else.
     drawn = [words(one) for one in page.by_id("history-1").iter("text")]

@@ -78,7 +78,7 @@ def test_defaults_of_the_index(index, vectors):
     [
         ({"candidates": 0}, "candidates is 0; it must be 1 or more"),
         ({"effort": 3}, "effort is for lists with landmarks, and index .* has none"),
-        ({"access": "lists"}, "options of index .* are candidates, effort here; got access"),
+        ({"access": "lists"}, "index .* is changed by candidates, effort; got access"),
     ],
 )
 def test_defaults_that_are_refused(index, change, message):

@@ -159,7 +159,7 @@ def test_goals_out_of_range(index, arguments, message):
 def test_an_index_that_is_not_yet_encoded(connection, items, model):
     """Its exact searches would have the fewest candidates reach any recall."""
     index = create_index(connection)
-    with pytest.raises(DatabaseStateError, match="not yet encoded.* index encode items_idx"):
+    with pytest.raises(DatabaseStateError, match="is not complete.* index check items_idx"):
         tune(index, 0.9, queries=5)
     index.encode()
     assert tune(index, 0.9, queries=5).points

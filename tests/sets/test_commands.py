@@ -404,10 +404,10 @@ def test_candidates_of_a_rare_filter(connection):
 def test_tune_raises_the_lists_of_ivfflat(connection, docs):  # noqa: F811
     index = HashIndex.create(connection, "docs", **TABLE, model="none", access="ivfflat")
     index = index.configure(candidates=20, effort=1)
-    assert tuning.tune(index, 0.95, queries=50).own.recall < 0.9
-    tuned = tuning.tune(index, 0.95, queries=50)
+    tuned = tuning.tune(index, 0.99, queries=50)
+    assert tuned.own.recall < 0.99
     assert tuned.cause is None
-    assert tuned.best.effort > 1
+    assert any(point.effort > 1 for point in tuned.points)
     assert tuning.apply(index, tuned).row.effort == tuned.best.effort
 
 
@@ -472,7 +472,7 @@ def test_a_column_that_is_not_filled_is_refused_before_a_build(connection, docs,
     index = HashIndex.create(connection, "docs", **TABLE, model="none")
     connection.execute("ALTER TABLE docs ADD other vector(32)")
     monkeypatch.setattr(sets, "_build_relation", lambda *_, **__: pytest.fail("it was built"))
-    with pytest.raises(DatabaseStateError, match="3000 rows of docs"):
+    with pytest.raises(DatabaseStateError, match="3000 rows of public.docs"):
         index.swap(column="other")
     states = connection.execute("SELECT state FROM hashindex.index_set").fetchall()
     assert states == [("used",)]

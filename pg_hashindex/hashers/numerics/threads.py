@@ -5,14 +5,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 _LIMIT = threading.Lock()
-# The blocks that run, and the limit that the first of them has set.
-_blocks = 0
-_limited: Any = None
 
 
 @functools.lru_cache(maxsize=1)
@@ -36,18 +32,15 @@ def one_blas_thread() -> Iterator[None]:
     """Keep BLAS to one thread inside the block.
 
     Many small products are slower when BLAS splits each among threads that wait for one another.
-    The limit belongs to the process. The first of blocks that overlap sets it, and the last one
-    restores what the first found: with more threads in between, sums would end in other bits.
+    The limit belongs to the process, and a block restores what it found. If two blocks overlapped,
+    the later one would leave BLAS at one thread for good. So only the first block sets and restores
+    the limit; others run under it while it lasts.
     """
-    global _blocks, _limited
-    with _LIMIT:
-        if not _blocks:
-            _limited = _blas().limit(limits=1)
-        _blocks += 1
-    try:
+    if not _LIMIT.acquire(blocking=False):
         yield
+        return
+    try:
+        with _blas().limit(limits=1):
+            yield
     finally:
-        with _LIMIT:
-            _blocks -= 1
-            if not _blocks:
-                _limited.restore_original_limits()
+        _LIMIT.release()
