@@ -459,7 +459,7 @@ def _kept_settings(connection: sa.Connection) -> Iterator[dict[str, str]]:
     try:
         yield before
     except HashIndexError:
-        # It was refused, and the caller's transaction may go on.
+        # It was refused, and the caller's transaction may continue.
         with contextlib.suppress(sa.exc.DBAPIError):
             for name, value in before.items():
                 _set(connection, name, value)

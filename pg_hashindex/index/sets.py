@@ -420,7 +420,7 @@ def _another(connection: Connection) -> psycopg.Connection[Any]:
     }  # fmt: skip
     named = {name: value for name, value in given.items() if value}
     if "," in named.get("hostaddr", ""):
-        # Of several hosts; host is the one of this connection.
+        # It has one for each of several hosts; host is that of this connection.
         del named["hostaddr"]
     return psycopg.connect(make_conninfo(**named), autocommit=True)
 

@@ -115,7 +115,7 @@ def _layers(faiss: Any, part: Any) -> list[Layer]:
 
 
 def require_faiss() -> Any:
-    """Return the module, or refuse to go on without it."""
+    """Return the module, or refuse to continue without it."""
     try:
         import faiss
     except ImportError as error:

@@ -594,7 +594,7 @@ def test_a_paper_runs_by_one_command(run, papers):
     figures = ("--figure", "sgh_map_usps", "--figure", "sgh_usps")
     output = papers / "new" / "results"
     output.mkdir(parents=True)
-    # What a full run has measured so far stays.
+    # A full run has measured this so far.
     (output / "sgh_usps.jsonl").write_text("kept")
     printed = run(
         "bench", "paper", "sgh", "--data", papers, *figures, "--quick", "--output", output
