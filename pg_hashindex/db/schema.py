@@ -460,7 +460,7 @@ def _kept_settings(connection: sa.Connection) -> Iterator[dict[str, str]]:
         yield before
     except HashIndexError:
         # It was refused, and the caller's transaction may continue.
-        with contextlib.suppress(sa.exc.DBAPIError):
+        with contextlib.suppress(sa.exc.SQLAlchemyError):
             for name, value in before.items():
                 _set(connection, name, value)
         raise
