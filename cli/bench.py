@@ -465,7 +465,7 @@ def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
     first: dict[tuple[str, int], Outcome] = {}
     for outcome in sorted(scored, key=lambda one: one.codes != "hashed"):
         first.setdefault((outcome.method, outcome.n_bits), outcome)
-    trained = [outcome for outcome in scored if outcome in first.values()]
+    trained = [*first.values()]
     for truth in scored[0].scores if scored else ():
         echo(
             f"Truth: {truth}; ties {'in row order' if scored[0].ties == 'order' else 'averaged'}\n"

@@ -489,10 +489,7 @@ BEGIN
     IF (hashindex._set_of(i.name)).id IS NULL THEN
         -- The first set is being built.
         RETURN 0;
-    ELSIF EXISTS (
-        SELECT FROM hashindex.index_set x JOIN hashindex.claim c ON c.work = 'swap' AND c.name = x.index_name
-        WHERE x.index_name = i.name AND x.state = 'building' AND c.pid <> pg_backend_pid() AND hashindex._holds(c.pid, c.lock)
-    ) THEN
+    ELSIF (hashindex._set_of(i.name, 'building')).id IS NOT NULL AND hashindex._is_at_work('swap', i.name, elsewhere => true) THEN
         RAISE EXCEPTION 'another session is building a set of index "%"', i.name USING ERRCODE = 'object_in_use', HINT = 'See which: pg-hashindex index show.';
     END IF;
     FOR s IN SELECT x.* FROM hashindex.index_set x WHERE x.index_name = i.name AND x.state <> 'used' FOR UPDATE LOOP
@@ -518,9 +515,7 @@ BEGIN
         SELECT FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname = 'search_' || new
     ) THEN
         RAISE EXCEPTION 'index "%" or its function exists already', new USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
-    ELSIF EXISTS (
-        SELECT FROM hashindex.claim c WHERE c.name = old AND c.work IN ('swap', 'repair') AND c.pid <> pg_backend_pid() AND hashindex._holds(c.pid, c.lock)
-    ) THEN
+    ELSIF hashindex._is_at_work('swap', old, elsewhere => true) OR hashindex._is_at_work('repair', old, elsewhere => true) THEN
         RAISE EXCEPTION 'another session works on index "%"', old USING ERRCODE = 'object_in_use', HINT = 'See which: pg-hashindex index show.';
     ELSIF EXISTS (SELECT FROM hashindex.index_set x WHERE x.index_name = old AND x.state = 'building' AND x.access IN ('lists', 'scan')) THEN
         -- The build calls its functions by their names.

@@ -18,14 +18,14 @@ END
 $$;
 
 -- Whether a session is encoding, building, repairing or swapping an index.
-CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text) RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text, elsewhere boolean DEFAULT false) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN EXISTS (
         SELECT FROM hashindex.claim c
-        WHERE c.work = _is_at_work.work AND c.name = _is_at_work.name AND hashindex._holds(c.pid, c.lock)
+        WHERE c.work = _is_at_work.work AND c.name = _is_at_work.name AND hashindex._holds(c.pid, c.lock) AND NOT (elsewhere AND c.pid = pg_backend_pid())
     );
 END
 $$;

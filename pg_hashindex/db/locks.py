@@ -65,18 +65,18 @@ def claim(connection: Connection, work: str, name: str) -> None:
     with connection.transaction():
         execute(connection, _WAIT, [name])
         for (other,) in execute(connection, _OTHER, [work, name]):
-            raise InUseError(
-                f"index {name!r} is being {_DONE[other]} by another session; wait for it"
-            )
+            raise _claimed(other, name)
         lock = hold(connection)
         if execute(connection, _CLAIM, [work, name, lock]).fetchone() is None:
             execute(connection, "SELECT pg_advisory_unlock($1)", [lock])
-            raise InUseError(
-                f"index {name!r} is being {_DONE[work]} by another session; wait for it"
-            )
+            raise _claimed(work, name)
     if not _has(connection, lock):
         # Without the lock, the claim does not count. The lock ends with the pooler's session.
         raise DatabaseStateError(_POOLED)
+
+
+def _claimed(work: str, name: str) -> InUseError:
+    return InUseError(f"index {name!r} is being {_DONE[work]} by another session; wait for it")
 
 
 def _refuse_pooled(connection: Connection) -> None:

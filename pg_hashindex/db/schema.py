@@ -456,16 +456,19 @@ def _kept_settings(connection: sa.Connection) -> Iterator[dict[str, str]]:
         or ""
         for name in names
     }
+
+    def restore() -> None:
+        for name, value in before.items():
+            _set(connection, name, value)
+
     try:
         yield before
     except HashIndexError:
         # It was refused, and the caller's transaction may continue.
         with contextlib.suppress(sa.exc.SQLAlchemyError):
-            for name, value in before.items():
-                _set(connection, name, value)
+            restore()
         raise
-    for name, value in before.items():
-        _set(connection, name, value)
+    restore()
 
 
 def _set(connection: sa.Connection, name: str, value: str) -> None:

@@ -46,10 +46,9 @@ _SETTINGS: LiteralString = """
     SELECT n, pg_catalog.current_setting(n) FROM pg_catalog.unnest($1::text[]) n
 """
 _SET: LiteralString = "SELECT pg_catalog.set_config($1, $2, false)"
-_LOCK_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', $1, false)"
-_BUILD_SETTINGS = (
-    "maintenance_work_mem", "max_parallel_maintenance_workers", "client_connection_check_interval",
-)  # fmt: skip
+_WORKERS = "max_parallel_maintenance_workers"
+# Else the server continues a build whose client was killed. Not every platform has it.
+_CLIENT_CHECK = "client_connection_check_interval"
 
 _BEGIN_CREATE: LiteralString = """
     SELECT (b.s).id, (b.s).state = 'ready' FROM hashindex._begin_create(
@@ -81,13 +80,6 @@ _MEMORY: LiteralString = """
     SELECT pg_catalog.set_config('maintenance_work_mem', least($1, $2) || 'kB', false)
     WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem'))
         < 1024 * least($1, $2)
-"""
-_WORKERS: LiteralString = """
-    SELECT pg_catalog.set_config('max_parallel_maintenance_workers', $1, false)
-"""
-# Else the server continues a build whose client was killed. Not every platform has it.
-_CLIENT_CHECK: LiteralString = """
-    SELECT pg_catalog.set_config('client_connection_check_interval', '500ms', false)
 """
 _OWNED = query("sets.owned")
 
@@ -319,7 +311,7 @@ def _given_up_on_errors(made: IndexRow) -> Iterator[None]:
                 suppress(psycopg.Error, DatabaseStateError, InUseError),
                 _kept_settings(connection, "lock_timeout"),
             ):
-                execute(connection, _LOCK_LIMIT, [f"{_STOPPED_SECONDS:g}s"])
+                execute(connection, _SET, ["lock_timeout", f"{_STOPPED_SECONDS:g}s"])
                 _give_up(connection, made.name, made.qualified_table, _STOPPED_SECONDS)
         raise
 
@@ -386,17 +378,17 @@ def _build_relation(
     statements = execute(connection, _BUILD, [made, state]).fetchall()
     if not statements:
         return
-    with _kept_settings(connection, *_BUILD_SETTINGS):
+    with _kept_settings(connection, "maintenance_work_mem", _WORKERS, _CLIENT_CHECK):
         execute(connection, _MEMORY, [memory // 1024, statements[0][1]])
         with suppress(psycopg.Error):
-            execute(connection, _CLIENT_CHECK)
+            execute(connection, _SET, [_CLIENT_CHECK, "500ms"])
         if jobs is not None:
-            execute(connection, _WORKERS, [str(jobs - 1)])
+            execute(connection, _SET, [_WORKERS, str(jobs - 1)])
         try:
             _run(connection, statements, table)
         except (psycopg.errors.DiskFull, psycopg.errors.InsufficientResources):
             # Parallel workers found too little shared memory: /dev/shm of a container has 64 MB.
-            execute(connection, _WORKERS, ["0"])
+            execute(connection, _SET, [_WORKERS, "0"])
             _drop_relations(connection, name, table, [state])
             _run(connection, statements, table)
 

@@ -1,6 +1,7 @@
 """Sets of pgvector by Python and by commands: built while the table is in use."""
 
 import json
+from contextlib import contextmanager
 from threading import Thread, Timer
 
 import psycopg
@@ -29,6 +30,19 @@ def make_twin(connection):
     """Make a table of the same name in another schema, with an index of the same name."""
     connection.execute("CREATE SCHEMA other; CREATE TABLE other.docs (LIKE docs INCLUDING ALL)")
     connection.execute("CREATE INDEX docs_hnsw ON other.docs USING hnsw (embedding vector_l2_ops)")
+
+
+@contextmanager
+def killed(monkeypatch):
+    """Stop a build in the block as SIGKILL does: nothing is tidied up."""
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sets, "_run", stopped)
+        patch.setattr(sets, "_give_up", lambda *_: None)
+        yield
 
 
 def relations(connection):
@@ -421,15 +435,8 @@ def test_the_remedy_of_a_set(connection, docs, model, said):  # noqa: F811
 
 def test_a_build_that_was_cut_off_is_not_to_be_encoded(connection, docs, on, monkeypatch):  # noqa: F811
     HashIndex.create(connection, "docs", **TABLE)
-
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sets, "_run", stopped)
-        patch.setattr(sets, "_give_up", lambda *_: None)
-        with pytest.raises(KeyboardInterrupt):
-            HashIndex.open(connection, "docs").swap(model="none")
+    with killed(monkeypatch):
+        HashIndex.open(connection, "docs").swap(model="none")
     state = "SELECT count(*) FROM hashindex.index_set WHERE state = 'building'"
     assert connection.execute(state.encode()).fetchone() == (1,)
     said = on("index", "show", "docs").stderr
@@ -440,14 +447,8 @@ def test_a_build_that_was_cut_off_is_not_to_be_encoded(connection, docs, on, mon
 
 
 def test_repair_says_that_a_first_set_is_given_up(connection, docs, on, monkeypatch):  # noqa: F811
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sets, "_run", stopped)
-        patch.setattr(sets, "_give_up", lambda *_: None)
-        with pytest.raises(KeyboardInterrupt):
-            HashIndex.create(connection, "docs", **TABLE)
+    with killed(monkeypatch):
+        HashIndex.create(connection, "docs", **TABLE)
     assert "gave up its first set" in on("index", "repair", "docs").output
     assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
 
