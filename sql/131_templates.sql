@@ -190,8 +190,11 @@ BEGIN
         'write_lists', parts, format('index %s: trigger: keeps the codes fresh', i.name),
         jsonb_build_object('trigger', true, 'writer', format('hashindex.%I', sync), 'writes', s.state = 'used')
     );
-    -- Otherwise anybody could put this trigger function on a table of his own.
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION hashindex.%I() FROM PUBLIC', sync);
+    -- Otherwise anybody could put this trigger function on a table of his own. Default privileges may name roles.
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION hashindex.%I() FROM %s', sync, concat_ws(', ', 'PUBLIC', (
+        SELECT string_agg(DISTINCT x.grantee::regrole::text, ', ') FROM pg_proc p CROSS JOIN aclexplode(p.proacl) x
+        WHERE p.oid = to_regproc(format('hashindex.%I', sync)) AND x.grantee NOT IN (0, p.proowner)
+    )));
     IF hashindex._base_of(i) IS NOT NULL THEN
         PERFORM hashindex._create_triggers(i, hashindex._base_of(i), anyway OR NOT is_there);
     END IF;

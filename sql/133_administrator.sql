@@ -66,7 +66,10 @@ DECLARE
 BEGIN
     -- Encoding locks rows, which needs UPDATE.
     SELECT string_agg(r, ', ') INTO missing FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r WHERE NOT has_table_privilege(administrator, base, r);
-    IF missing IS NOT NULL THEN
+    IF NOT has_schema_privilege(administrator, i.schema_name, 'USAGE') THEN
+        RAISE EXCEPTION 'the administrator % may not keep an index of table %: it may not use schema %', administrator, base, quote_ident(i.schema_name)
+            USING ERRCODE = 'insufficient_privilege', HINT = format('Have the owner of the schema run: GRANT USAGE ON SCHEMA %I TO %s;', i.schema_name, administrator);
+    ELSIF missing IS NOT NULL THEN
         RAISE EXCEPTION 'the administrator % may not keep an index of table %', administrator, base
             USING ERRCODE = 'insufficient_privilege', HINT = format('Have the owner of the table run: GRANT %s ON %s TO %s;', missing, base, administrator);
     ELSIF hashindex._is_hidden(base) THEN

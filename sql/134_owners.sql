@@ -54,15 +54,37 @@ BEGIN
 END
 $$;
 
+-- The gate of sets of pgvector, whose statements run as the caller: planning them runs the owner's code, so he is the caller, or a role that the
+-- caller is a member of; and a superuser trusts superusers alone.
+CREATE OR REPLACE FUNCTION hashindex._require_owner(base regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    owner regrole := c.relowner FROM pg_class c WHERE c.oid = base;
+BEGIN
+    IF NOT pg_has_role(owner, 'USAGE') THEN
+        RAISE EXCEPTION '% belongs to role %, whose code runs as % when a query on it is planned', base, owner, quote_ident(current_user)
+            USING ERRCODE = 'insufficient_privilege', HINT = format('Connect as role %s, or as a member of it.', owner);
+    ELSIF EXISTS (SELECT FROM ({callers}) c WHERE c.super) THEN
+        PERFORM hashindex._require_read(base);
+    END IF;
+END
+$$;
+
 -- The gate of the table of an index with lists.
 CREATE OR REPLACE FUNCTION hashindex._require_read(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    base oid;
 BEGIN
-    IF hashindex._has_lists(i) THEN
-        PERFORM hashindex._require_read(hashindex._oid_of(i.schema_name, i.table_name), hashindex._read_columns(i), hashindex._owner_remedy(i));
-    END IF;
+    -- While this waits for a lock, another table may take the name.
+    WHILE hashindex._has_lists(i) AND hashindex._oid_of(i.schema_name, i.table_name) IS DISTINCT FROM base LOOP
+        base := hashindex._oid_of(i.schema_name, i.table_name);
+        PERFORM hashindex._require_read(base, hashindex._read_columns(i), hashindex._owner_remedy(i));
+    END LOOP;
 END
 $$;
 

@@ -4,6 +4,13 @@
 CREATE OR REPLACE FUNCTION hashindex._policies_of(base oid) RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
+-- Constants are written by these.
+SET quote_all_identifiers = off
+SET timezone = 'UTC'
+SET datestyle = 'ISO'
+SET intervalstyle = 'postgres'
+SET extra_float_digits = 1
+SET bytea_output = 'hex'
 AS $$
 BEGIN
     RETURN md5(coalesce(jsonb_agg(jsonb_build_array(

@@ -264,7 +264,10 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true, reads => false);
 BEGIN
-    PERFORM hashindex._used_lists(i);
+    -- Former lists too have readers.
+    IF NOT hashindex._has_lists(i) THEN
+        PERFORM hashindex._used_lists(i);
+    END IF;
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF role <> 'public' AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN

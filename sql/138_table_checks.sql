@@ -213,6 +213,29 @@ BEGIN
 END
 $$;
 
+-- Types of the columns of a key, through domains, as they are now; and that one of them cannot be in a key.
+CREATE OR REPLACE FUNCTION hashindex._key_types(table_name regclass, key_columns text[], OUT types text[], OUT wrong text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    -- With only pg_catalog on the path, format_type qualifies the type's name, which then means the same under any path.
+    SELECT array_agg(t.name ORDER BY k.n), min(format('key "%s" of %s is of type %s, %s', k.name, table_name, t.name, t.shape)) FILTER (WHERE t.shape IS NOT NULL)
+    INTO types, wrong
+    FROM unnest(key_columns) WITH ORDINALITY k(name, n) JOIN pg_attribute a ON a.attrelid = table_name AND a.attname = k.name
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE below AS (
+            SELECT a.atttypid AS type UNION ALL SELECT d.typbasetype FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
+        )
+        SELECT format_type(y.oid, CASE WHEN y.oid = a.atttypid THEN a.atttypmod END) AS name,
+               CASE WHEN y.typcategory = 'A' THEN 'an array' WHEN y.typcategory = 'C' THEN 'composite'
+                    -- No operator or cast of another role may run in triggers.
+                    WHEN hashindex._is_foreign_type(y.oid) THEN 'which is not built in' END AS shape
+        FROM below b JOIN pg_type y ON y.oid = b.type WHERE y.typtype <> 'd'
+    ) t;
+END
+$$;
+
 -- The columns of the key of a table (the primary key unless another is wanted) in the order of its index, and their types.
 CREATE OR REPLACE FUNCTION hashindex._find_key(table_name regclass, wanted text[], OUT key_columns text[], OUT key_types text[])
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -268,20 +291,7 @@ BEGIN
             hashindex._named(wanted), table_name
         ) USING ERRCODE = 'invalid_table_definition', HINT = hashindex._key_hint(table_name, wanted);
     END IF;
-    -- With only pg_catalog on the path, format_type qualifies the type's name, which then means the same under any path.
-    SELECT array_agg(t.name ORDER BY k.n), min(format('key "%s" of %s is of type %s, %s', k.name, table_name, t.name, t.shape)) FILTER (WHERE t.shape IS NOT NULL)
-    INTO key_types, wrong
-    FROM unnest(key_columns) WITH ORDINALITY k(name, n) JOIN pg_attribute a ON a.attrelid = table_name AND a.attname = k.name
-    CROSS JOIN LATERAL (
-        WITH RECURSIVE below AS (
-            SELECT a.atttypid AS type UNION ALL SELECT d.typbasetype FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
-        )
-        SELECT format_type(y.oid, CASE WHEN y.oid = a.atttypid THEN a.atttypmod END) AS name,
-               CASE WHEN y.typcategory = 'A' THEN 'an array' WHEN y.typcategory = 'C' THEN 'composite'
-                    -- No operator or cast of another role may run in triggers.
-                    WHEN hashindex._is_foreign_type(y.oid) THEN 'which is not built in' END AS shape
-        FROM below b JOIN pg_type y ON y.oid = b.type WHERE y.typtype <> 'd'
-    ) t;
+    SELECT t.types, t.wrong INTO key_types, wrong FROM hashindex._key_types(table_name, key_columns) t;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_table_definition', HINT = 'Use a key of scalar types.';
     END IF;
@@ -334,6 +344,10 @@ BEGIN
             SELECT 'pg_policy'::regclass, y.oid, format('policy "%s"', y.polname),
                 concat_ws(', ', pg_get_expr(y.polqual, y.polrelid), pg_get_expr(y.polwithcheck, y.polrelid))
             FROM pg_policy y WHERE y.polrelid = base AND c.relrowsecurity
+              -- Planning a query on another table runs its owner's code.
+              AND NOT EXISTS (
+                  SELECT FROM pg_depend d WHERE d.classid = 'pg_policy'::regclass AND d.objid = y.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> base
+              )
         ) e
         WHERE c.oid = base AND e.expression <> ''
     LOOP

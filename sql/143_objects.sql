@@ -18,6 +18,8 @@ BEGIN ATOMIC
         UNION ALL
         SELECT 'trigger', t.tgname::text, t.oid, format('%I ON %s', t.tgname, t.tgrelid::regclass)
         FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = n.oid
+          -- Anybody can make a trigger by other functions.
+          AND p.prosecdef
     ) o WHERE n.nspname = 'hashindex';
 END;
 

@@ -7,7 +7,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    grants text[];
+    grants jsonb;
     part record;
 BEGIN
     PERFORM hashindex._check_administrator();
@@ -17,11 +17,11 @@ BEGIN
     END IF;
     CREATE EXTENSION pg_hashindex VERSION 'unpackaged';
     -- pg_dump leaves out rights that an object has when it becomes a member, so they are granted again later.
-    SELECT array_agg(format('%s%s ON %s %%s %I', g.privilege, ' (' || quote_ident(g.column_name) || ')', c.oid::regclass, g.role)) INTO grants
+    SELECT jsonb_agg(jsonb_build_array(format('%s%s ON %s', g.privilege, ' (' || quote_ident(g.column_name) || ')', c.oid::regclass), quote_ident(g.role))) INTO grants
     FROM pg_class c CROSS JOIN hashindex._grants_on(c.oid) g
     WHERE c.relnamespace = 'hashindex'::regnamespace AND g.grantee NOT IN (0, c.relowner);
-    FOR part IN SELECT unnest(grants) AS privilege LOOP
-        EXECUTE 'REVOKE ' || format(part.privilege, 'FROM');
+    FOR part IN SELECT g ->> 0 AS privilege, g ->> 1 AS role FROM jsonb_array_elements(grants) g LOOP
+        EXECUTE format('REVOKE %s FROM %s', part.privilege, part.role);
     END LOOP;
     FOR part IN
         SELECT o.type, o.identity
@@ -33,8 +33,8 @@ BEGIN
         EXECUTE format('ALTER EXTENSION pg_hashindex ADD %s %s', part.type, part.identity);
     END LOOP;
     ALTER EXTENSION pg_hashindex UPDATE;
-    FOR part IN SELECT unnest(grants) AS privilege LOOP
-        EXECUTE 'GRANT ' || format(part.privilege, 'TO');
+    FOR part IN SELECT g ->> 0 AS privilege, g ->> 1 AS role FROM jsonb_array_elements(grants) g LOOP
+        EXECUTE format('GRANT %s TO %s', part.privilege, part.role);
     END LOOP;
     PERFORM hashindex.rebuild_functions();
 END
@@ -54,7 +54,9 @@ BEGIN
     PERFORM hashindex._check_administrator();
     FOR part IN
         SELECT d.objid::regprocedure::text AS name FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-        WHERE e.extname = 'pg_hashindex' AND d.classid = 'pg_proc'::regclass AND d.deptype = 'x'
+        JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+        -- Any role can have a function of its own depend on it.
+        WHERE e.extname = 'pg_hashindex' AND d.deptype = 'x' AND p.pronamespace = 'hashindex'::regnamespace
     LOOP
         EXECUTE format('ALTER FUNCTION %s NO DEPENDS ON EXTENSION pg_hashindex', part.name);
     END LOOP;

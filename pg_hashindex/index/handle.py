@@ -390,7 +390,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         MissingRightsError
             If the caller does not administer the schema.
         """
-        self.metadata.require_lists("whoever may read the table may search")
         with translated_errors(), self.connection.transaction():
             execute(self.connection, "SELECT hashindex.revoke_reader($1, $2)", [self.name, role])
 

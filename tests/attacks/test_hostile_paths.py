@@ -378,7 +378,7 @@ def test_what_runs_under_the_callers_path_was_written_before():
     ran_there = []
     for file in sorted(sql_files.folder("sql").rglob("*.sql")):
         for block in re.findall(
-            r"set_config\('search_path', caller_path, true\);\n(.*?)"
+            r"set_config\('search_path', (?:coalesce\()?(?:caller|filter)_path[^;]*, true\);\n(.*?)"
             r"(?:pg_catalog\.set_config\('search_path', own_path|SET LOCAL search_path|\nEND\n)",
             file.read_text(),
             re.DOTALL,
@@ -386,7 +386,8 @@ def test_what_runs_under_the_callers_path_was_written_before():
             ran_there += [line.strip() for line in block.splitlines() if line.strip()]
     assert len(ran_there) > 5
     written = re.compile(
-        r"(RETURN QUERY |OPEN \w+ FOR )?EXECUTE \w+( INTO \w+)?( USING \w+(, \w+)*)?;"
+        r"(RETURN QUERY |OPEN \w+ FOR )?EXECUTE \w+( INTO \w+)?"
+        r"( USING \w+(::pg_catalog\.\w+)?(, \w+)*)?;"
         r"|FETCH \w+ INTO \w+;|CLOSE \w+;|path :=|PERFORM|--.*"
     )
     assert [line for line in ran_there if not written.fullmatch(line)] == []
