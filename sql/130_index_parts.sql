@@ -329,7 +329,7 @@ AS $$
 DECLARE
     s hashindex.index_set := x FROM hashindex.index_set x WHERE x.id = set_id;
     i hashindex.index := x FROM hashindex.index x WHERE x.name = s.index_name;
-    base oid := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    base oid := hashindex._base_of(i);
     codes oid := hashindex._table_of(s, 'codes');
     relation oid := hashindex._oid_of(i.schema_name, s.relation);
 BEGIN

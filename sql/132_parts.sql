@@ -73,7 +73,7 @@ BEGIN
         -- in a statement whose parameter $1 is the query.
         'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
         'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
-        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'), 'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1'),
+        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_point'), 'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1'),
         -- The type of the tenants beside codes.
         'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END
     );

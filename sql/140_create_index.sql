@@ -125,6 +125,19 @@ BEGIN
 END
 $$;
 
+-- Has a trigger fire on a subscriber too, as it did before it was made again.
+CREATE OR REPLACE FUNCTION hashindex._fire_always(base regclass, trigger text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', base, trigger);
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE WARNING 'trigger "%" of % fires no longer for rows that a subscription writes', trigger, base
+        USING HINT = format('Have the owner of the table run: ALTER TABLE %s ENABLE ALWAYS TRIGGER %I;', base, trigger);
+END
+$$;
+
 -- Creates the triggers that keep the codes of an index fresh, if they are missing, were changed, or name other vectors. They name the
 -- vectors, so that PostgreSQL refuses to drop these columns, and drops the triggers with them by CASCADE. A repair makes them whole; others leave
 -- them as they are where one is missing, since writes went unseen.
@@ -140,7 +153,8 @@ BEGIN
         RETURN;
     END IF;
     FOR missing IN
-        SELECT n.name, substring(n.name FROM '[a-z]+$') AS event FROM unnest(hashindex._trigger_names(i)) n(name)
+        SELECT n.name, substring(n.name FROM '[a-z]+$') AS event,
+            EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = table_name AND t.tgname = n.name AND t.tgenabled = 'A') AS always FROM unnest(hashindex._trigger_names(i)) n(name)
         WHERE n.name IN (SELECT f.name FROM hashindex._object_faults(i, '{trigger}') f WHERE f.fault <> 'is disabled')
            OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = table_name AND t.tgname = n.name)
            OR n.name !~ 'truncate$' AND ARRAY(
@@ -156,6 +170,9 @@ BEGIN
             ) END,
             hashindex._sync_name(i.name)
         );
+        IF missing.always THEN
+            PERFORM hashindex._fire_always(table_name, missing.name);
+        END IF;
         PERFORM hashindex._record('trigger', t.oid, i.name) FROM hashindex._triggers_of(i) t WHERE t.tgname = missing.name AND t.tgrelid = table_name;
     END LOOP;
 END

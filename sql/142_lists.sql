@@ -383,7 +383,7 @@ AS $$
 DECLARE
     built record := hashindex._lists_of(set_id);
     parts jsonb;
-    ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     assigned bigint := 0;
 BEGIN
     PERFORM hashindex._require_read(built.i);

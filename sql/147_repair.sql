@@ -63,9 +63,11 @@ BEGIN
         IF i.key_columns <@ columns THEN
             key := hashindex._find_key(base, i.key_columns);
             -- A key with its columns in another order is the same key.
-            SELECT string_agg(format('key "%s" of %s is of type %s, and was of %s', o.name, base, n.type, o.type), '; ' ORDER BY o.place) INTO retyped
-            FROM unnest(i.key_columns, i.key_types) WITH ORDINALITY o(name, type, place) JOIN unnest(key.key_columns, key.key_types) n(name, type) USING (name)
-            WHERE n.type <> o.type;
+            -- A repair of another set has changed the types of the index, and not those of these codes.
+            SELECT string_agg(format('key "%s" of %s is of type %s, and was of %s', o.name, base, n.type, CASE WHEN n.type <> o.type THEN o.type ELSE format_type(c.atttypid, -1) END), '; ' ORDER BY o.place) INTO retyped
+            FROM unnest(i.key_columns, i.key_types, hashindex._code_keys(i)) WITH ORDINALITY o(name, type, kept, place) JOIN unnest(key.key_columns, key.key_types) n(name, type) USING (name)
+            LEFT JOIN pg_attribute c ON c.attrelid = codes AND c.attname = o.kept AND NOT c.attisdropped
+            WHERE n.type <> o.type OR c.atttypid <> hashindex._base_type(n.type)::regtype;
         END IF;
     EXCEPTION WHEN wrong_object_type OR datatype_mismatch OR invalid_table_definition OR invalid_name THEN
         wrong := SQLERRM;
@@ -123,10 +125,7 @@ BEGIN
     -- Arguments and answers have the types of columns, which may be others now. All sets share the type of the key.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o LEFT JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
     WHERE o.kind <> 'table' AND (p.prorettype = 'trigger'::regtype) IS NOT TRUE;
-    SELECT array_agg(n.type ORDER BY o.place) INTO i.key_types
-    FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
-    JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
-    CROSS JOIN LATERAL unnest(k.key_columns, k.key_types) n(name, type) WHERE n.name = o.name;
+    i.key_types := t.types FROM hashindex._key_types(base, i.key_columns) t;
     UPDATE hashindex.index x SET key_types = i.key_types WHERE x.name = i.name;
     -- The set stays the one that it is: built again without codes, which are encoded next.
     UPDATE hashindex.index_set x SET state = 'building' WHERE x.id = s.id;

@@ -250,7 +250,7 @@ AS $$
 DECLARE
     usual jsonb := '{"hnsw.ef_search": 40, "ivfflat.probes": 1, "hnsw.iterative_scan": "off", "ivfflat.iterative_scan": "off", "hnsw.max_scan_tuples": 20000,
         "hnsw.scan_mem_multiplier": 1, "ivfflat.max_probes": 32768}';
-    before jsonb := jsonb_object_agg(s.name, coalesce(current_setting(s.name, true), usual ->> s.name)) FROM jsonb_object_keys(settings) s(name);
+    before jsonb := jsonb_object_agg(s.name, coalesce(nullif(current_setting(s.name, true), ''), usual ->> s.name)) FROM jsonb_object_keys(settings) s(name);
 BEGIN
     IF current_setting('citus.propagate_set_commands', true) IS NULL THEN
         PERFORM set_config(s.name, s.value, true) FROM jsonb_each_text(settings) s(name, value);

@@ -41,7 +41,8 @@ DECLARE
         base,
         base, column_name, coalesce(filter, 'true'),
         hashindex._columns_of(base::text, key_columns),
-        hashindex._is_comparable(metric, '$1')
+        -- As it is compared: a tiny query is all zeros as halfvec.
+        hashindex._is_comparable(metric, format('$1::%s', hashindex._vector_type(base, column_name)))
     );
     own_path text := current_setting('search_path');
     path text;
@@ -53,7 +54,8 @@ BEGIN
     -- table's present file, and the snapshot the file that it had.
     IF NOT FOUND AND EXISTS (
         SELECT FROM pg_class c
-        WHERE c.oid = base AND c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
+        WHERE (c.oid = base OR c.oid IN (SELECT t.relid FROM pg_partition_tree(base) t))
+          AND c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
     ) THEN
         RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
@@ -190,12 +192,24 @@ BEGIN
         WHEN jsonb_typeof(e.value) = 'null' THEN 'IS NULL'
         -- Compared as a number, since '5.0' is not a literal of type integer. A literal without a type takes the column's.
         -- A real or money is compared with such a literal as a double precision or not at all.
-        WHEN jsonb_typeof(e.value) = 'number' AND t.typcategory = 'N' AND t.oid NOT IN ('real'::regtype, 'money'::regtype) THEN '= ' || e.value::text
-        ELSE '= ' || quote_literal(e.value #>> '{}')
+        WHEN jsonb_typeof(e.value) = 'number' AND t.typcategory = 'N' AND t.oid NOT IN ('real'::regtype, 'money'::regtype) THEN equal.operator || e.value::text
+        ELSE equal.operator || quote_literal(e.value #>> '{}')
     END, ' AND ')
     FROM jsonb_each(where_equals) e
     JOIN pg_attribute a ON a.attrelid = base AND a.attname = e.key AND a.attnum > 0 AND NOT a.attisdropped
-    JOIN pg_type t ON t.oid = a.atttypid;
+    JOIN pg_type t ON t.oid = (
+        WITH RECURSIVE d(oid) AS (SELECT a.atttypid UNION ALL SELECT x.typbasetype FROM d JOIN pg_type x ON x.oid = d.oid WHERE x.typtype = 'd')
+        SELECT d.oid FROM d JOIN pg_type x ON x.oid = d.oid WHERE x.typtype <> 'd'
+    )
+    -- The type's own equality, under whatever path this runs: that of an extension's type is in its schema.
+    CROSS JOIN LATERAL (
+        SELECT format('OPERATOR(%s.=) ', coalesce((
+            SELECT n.nspname::regnamespace FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace
+            JOIN pg_amop m ON m.amopopr = o.oid JOIN pg_opclass c ON c.opcfamily = m.amopfamily
+            WHERE c.opcdefault AND c.opcintype = t.oid AND (m.amoplefttype, m.amoprighttype) = (t.oid, t.oid) AND o.oprname = '='
+            ORDER BY o.oid LIMIT 1
+        ), 'pg_catalog'::regnamespace))
+    ) equal(operator);
     RETURN concat_ws(' AND ', '(' || filter || E'\n)', equalities);
 END
 $$;

@@ -203,7 +203,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     roles text := string_agg(DISTINCT quote_ident(g.role), ', ') FROM hashindex._grants_on(base) g
-        WHERE g.privilege IN ('INSERT', 'UPDATE') AND NOT has_schema_privilege(g.role, '{ext}', 'USAGE');
+        WHERE g.privilege IN ('INSERT', 'UPDATE') AND NOT has_schema_privilege(g.role, (SELECT e.extnamespace FROM pg_extension e WHERE e.extname = 'vector'), 'USAGE');
 BEGIN
     IF roles IS NOT NULL AND EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind IN ('affine', 'rbf')) THEN
         RAISE EXCEPTION 'roles that write to % may not use the schema of pgvector, and model "%:%" calls its functions: %', base, used.name, used.version, roles
@@ -254,7 +254,7 @@ AS $$
 DECLARE
     base regclass := hashindex._base_of(i);
     used hashindex.model := m FROM hashindex.model m WHERE m.id = s.model_id;
-    longer boolean;
+    unfit boolean;
 BEGIN
     -- Nothing of the state of the set that it is to replace.
     s := jsonb_populate_record(NULL::hashindex.index_set, to_jsonb(s) - '{encoded,unverified,trained_rows,generation,table_oid,codes_oid,relation}'::text[]);
@@ -280,11 +280,13 @@ BEGIN
             s.halves := hashindex._serving_relation(i, s) IS NOT NULL;
         END IF;
         IF NOT s.halves AND hashindex._serving_relation(i, s) IS NULL THEN
+            -- Too large for a halfvec, or by cosine so small that it would have no direction.
             EXECUTE format(
-                'SELECT bool_or(65504 < ANY (b.%2$I::real[]) OR -65504 > ANY (b.%2$I::real[])) FROM %1$s b WHERE {ext}.vector_norm(b.%2$I) > 65504',
-                base, s.column_name
-            ) INTO longer;
-            s.halves := longer IS NOT true;
+                'SELECT bool_or(n.norm < 0.001 OR 65504 < ANY (b.%2$I::real[]) OR -65504 > ANY (b.%2$I::real[])) FROM %1$s b '
+                'CROSS JOIN LATERAL (SELECT {ext}.vector_norm(b.%2$I) OFFSET 0) n(norm) WHERE n.norm > 65504 OR %3$L AND n.norm > 0 AND n.norm < 0.001',
+                base, s.column_name, i.metric = 'cosine'
+            ) INTO unfit;
+            s.halves := unfit IS NOT true;
         END IF;
         IF s.dimension > (CASE WHEN s.halves THEN 4000 ELSE 2000 END) THEN
             RAISE NOTICE 'pgvector indexes no vectors of % dimensions: searches of index "%" are exact', s.dimension, i.name;
@@ -374,9 +376,14 @@ DECLARE
     i hashindex.index := locked.i;
     former hashindex.index_set := locked.used;
     coming hashindex.index_set := locked.other;
+    -- A prune was cut off, or has ended while this waited for the lock of its DROP INDEX.
+    lost boolean := coming.relation IS NOT NULL AND hashindex._serving_relation(i, coming) IS NULL;
 BEGIN
     IF (coming.id = set_id AND coming.state <> 'building') IS NOT TRUE THEN
         RAISE EXCEPTION 'index "%" has no such set that is ready', i.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See what it has: pg-hashindex index show.';
+    ELSIF lost AND EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = set_id) THEN
+        RAISE EXCEPTION 'the % set of index "%" has lost its index %: %', coming.state, i.name, coming.relation, hashindex._set_text(coming)
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Drop the rest of it: pg-hashindex index prune %s', i.name);
     END IF;
     IF coming.access IN ('lists', 'scan') THEN
         IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -420,6 +427,7 @@ BEGIN
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
     WHERE p.proname ~ '^(search|within)_' AND (
         array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
+        OR p.proallargtypes[p.pronargs + 1:p.pronargs + cardinality(i.key_types)] <> ARRAY(SELECT t.name::regtype::oid FROM unnest(hashindex._base_types(i)) WITH ORDINALITY t(name, n) ORDER BY t.n)
         OR p.proargtypes[array_position(p.proargnames, 'tenant') - 1] <> to_regtype(hashindex._tenant_type(i))
     );
 END
@@ -443,7 +451,7 @@ BEGIN
     PERFORM hashindex._drop_other_answers(i);
     -- A function would stand beside one with other arguments.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname = 'search_' || i.name AND 'by_code' = ANY (p.proargnames) <> by_lists OR p.proname = 'within_' || i.name AND NOT by_lists;
+    WHERE p.proname = 'search_' || i.name AND 'by_code' <> ALL (p.proargnames) OR p.proname = 'within_' || i.name AND NOT by_lists;
     IF by_lists THEN
         PERFORM hashindex._create_list_search(i, s);
         RETURN;
@@ -456,7 +464,7 @@ BEGIN
         s.relation := NULL;
         s.code_column := NULL;
         s.stores := false;
-        s.halves := hashindex._vector_type(base::regclass, s.column_name) = '{ext}.halfvec';
+        s.halves := hashindex._vector_type(hashindex._base_of(i), s.column_name) = '{ext}.halfvec';
     END IF;
     held := hashindex._set_sql(i, s, 'hashindex_query');
     PERFORM hashindex._create_function('search_pgvector', jsonb_build_object(
@@ -464,8 +472,8 @@ BEGIN
         'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
         'answer', answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         'tenant', quote_ident(i.tenant_column), 'tenant_literal', quote_literal(i.tenant_column), 'tenant_type', hashindex._tenant_type(i),
-        'sharded', hashindex._is_sharded(base::regclass),
-        'dimension', s.dimension, 'vector_type', hashindex._vector_type(base::regclass, s.column_name), 'operator', hashindex._distance_operator(i.metric),
+        'sharded', hashindex._is_sharded(hashindex._base_of(i)),
+        'dimension', s.dimension, 'vector_type', hashindex._vector_type(hashindex._base_of(i), s.column_name), 'operator', hashindex._distance_operator(i.metric),
         'ranked_type', held.ranked_type, 'ranked_query', held.ranked_query, 'ranking', concat_ws(' ', held.expression, held.operator),
         'n', s.candidates,
         -- It was measured with the usual candidates; more of them are spread over more lists of an IVFFlat index.
@@ -473,7 +481,7 @@ BEGIN
             ELSE coalesce(s.effort::text, 'NULL') END,
         'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, s.column_name, i.metric),
         'few', CASE WHEN s.relation IS NULL THEN quote_literal('Infinity') ELSE 'sqrt(400 * hashindex_rows)' END,
-        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
+        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_point'),
         'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1')
     ), format('index %s: nearest rows of %s', i.name, base));
 END
@@ -511,7 +519,10 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    -- The table may have another name since, and another table its name.
+    bases oid[] := ARRAY[s.table_oid, hashindex._base_of(i)];
     heir bigint;
+    kept regclass;
 BEGIN
     PERFORM hashindex._drop_lists(s);
     IF s.owns_relation THEN
@@ -520,11 +531,30 @@ BEGIN
         IF heir IS NOT NULL THEN
             UPDATE hashindex.index_set x SET owns_relation = true WHERE x.id = heir;
         ELSE
-            EXECUTE format('DROP INDEX IF EXISTS %I.%I', i.schema_name, s.relation);
+            -- One that became part of an index of a parent table stays; so does its table's column of codes. Indexes of parts that a build which was
+            -- cut off did not attach go too.
+            FOR kept IN
+                SELECT c.oid FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+                WHERE NOT c.relispartition AND (c.relname = s.relation AND x.indrelid = (
+                    SELECT y.indrelid FROM pg_index y JOIN pg_class d ON d.oid = y.indexrelid WHERE d.relname = s.relation AND y.indrelid = ANY (bases)
+                    ORDER BY array_position(bases, y.indrelid) LIMIT 1
+                ) OR x.indrelid IN (SELECT t.relid FROM unnest(bases) b CROSS JOIN LATERAL pg_partition_tree(b) t) AND c.relname = format('%s_%s', left(s.relation, 52), x.indrelid))
+            LOOP
+                EXECUTE format('DROP INDEX %s', kept);
+            END LOOP;
         END IF;
     END IF;
-    IF s.stores AND hashindex._base_of(i) IS NOT NULL THEN
-        EXECUTE format('ALTER TABLE %s DROP COLUMN IF EXISTS %I', hashindex._base_of(i), s.code_column);
+    IF s.stores THEN
+        SELECT x.id INTO heir FROM hashindex.index_set x JOIN hashindex.index o ON o.name = x.index_name
+        WHERE (o.schema_name, o.table_name, x.code_column) = (i.schema_name, i.table_name, s.code_column) ORDER BY x.id LIMIT 1;
+        SELECT a.attrelid INTO kept FROM pg_attribute a
+        WHERE a.attrelid = ANY (bases) AND a.attname = s.code_column AND a.attgenerated = 's' AND a.attinhcount = 0 AND NOT a.attisdropped
+        ORDER BY array_position(bases, a.attrelid) LIMIT 1;
+        IF heir IS NOT NULL THEN
+            UPDATE hashindex.index_set x SET stores = true WHERE x.id = heir;
+        ELSIF kept IS NOT NULL THEN
+            EXECUTE format('ALTER TABLE %s DROP COLUMN %I', kept, s.code_column);
+        END IF;
     END IF;
 END
 $$;

@@ -14,12 +14,12 @@ DECLARE
     shown text[] := hashindex._answer_keys(i);
     statement text := format(
         $statement$
-        SELECT pg_catalog.count(*) AS given, (pg_catalog.array_agg(f.id ORDER BY f.place) FILTER (WHERE f.matches))[:$1] AS ids,
-            (pg_catalog.array_agg(f.distance ORDER BY f.place) FILTER (WHERE f.matches))[:$1] AS distances
+        SELECT pg_catalog.count(*) AS given, (pg_catalog.array_agg(f.id ORDER BY f.hashindex_place) FILTER (WHERE f.matches))[:$1] AS ids,
+            (pg_catalog.array_agg(f.distance ORDER BY f.hashindex_place) FILTER (WHERE f.matches))[:$1] AS distances
         FROM (
-            SELECT %s AS id, s.distance, s.place, EXISTS (SELECT FROM %s WHERE (%s) OPERATOR(pg_catalog.=) (%s) AND (%s
+            SELECT %s AS id, s.distance, s.hashindex_place, EXISTS (SELECT FROM %s WHERE (%s) OPERATOR(pg_catalog.=) (%s) AND (%s
             )) AS matches
-            FROM hashindex.%I($2, $3, $3, $4, by_code => true%s) WITH ORDINALITY s(%s, distance, place)
+            FROM hashindex.%I($2, $3, $3, $4, by_code => true%s) WITH ORDINALITY s(%s, distance, hashindex_place)
         ) f$statement$,
         hashindex._key_text('s', shown), base, hashindex._columns_of(base, i.key_columns), hashindex._columns_of('s', shown), coalesce(filter, 'true'),
         'search_' || i.name, CASE WHEN i.tenant_column IS NOT NULL THEN format(', tenant => $5::%s, all_tenants => true', hashindex._tenant_type(i)) END,
@@ -63,6 +63,7 @@ DECLARE
     visited double precision := 4.0;
     held record;
     ranking text;
+    statement text;
     before jsonb;
     path text;
     ranked text;
@@ -91,12 +92,13 @@ BEGIN
     held := hashindex._set_sql(i, s, '$1');
     ranking := format('%s %s $1::pg_catalog.text::%s', held.expression, held.operator, held.ranked_type);
     EXECUTE format('SELECT (%s)::text', held.ranked_query) INTO ranked USING hashindex._checked_vector(query::{ext}.vector, s.dimension);
-    before := hashindex._put_settings(hashindex._scan_settings(coalesce(effort, s.effort, wanted), visited * wanted, true));
-    path := set_config('search_path', filter_path, true);
-    RETURN QUERY EXECUTE format(
+    statement := format(
         'SELECT %s, %s FROM %s WHERE %I IS NOT NULL AND %s ORDER BY %s LIMIT %s', hashindex._key_text(base, i.key_columns), ranking, base, s.column_name,
         condition, ranking, wanted
-    ) USING ranked;
+    );
+    before := hashindex._put_settings(hashindex._scan_settings(coalesce(effort, s.effort, wanted), visited * wanted, true));
+    path := set_config('search_path', filter_path, true);
+    RETURN QUERY EXECUTE statement USING ranked;
     path := pg_catalog.set_config('search_path', own_path, true);
     before := hashindex._put_settings(before);
 END
@@ -121,6 +123,7 @@ DECLARE
     asked {ext}.vector := hashindex._checked_vector(query::{ext}.vector, s.dimension);
     filter_path text := CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END;
     own_path text := current_setting('search_path');
+    statement text;
     before jsonb;
     path text;
     ranked text;
@@ -136,10 +139,10 @@ BEGIN
         PERFORM hashindex._estimate(format('SELECT FROM %I.%I WHERE %s', i.schema_name, i.table_name, filter), caller_path);
     END IF;
     EXECUTE format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query) INTO ranked USING asked;
+    statement := 'EXPLAIN (ANALYZE, COSTS off, BUFFERS off) ' || hashindex._set_statement(i, s, wanted, k, coalesce(filter, 'true'));
     before := hashindex._put_settings(hashindex._scan_settings(coalesce(effort, s.effort, wanted), 4.0 * wanted, filter IS NOT NULL OR wanted > 1000));
     path := set_config('search_path', filter_path, true);
-    RETURN QUERY EXECUTE 'EXPLAIN (ANALYZE, COSTS off, BUFFERS off) '
-        || hashindex._set_statement(i, s, wanted, k, coalesce(filter, 'true')) USING asked::pg_catalog.text, ranked;
+    RETURN QUERY EXECUTE statement USING asked::pg_catalog.text, ranked;
     path := pg_catalog.set_config('search_path', own_path, true);
     before := hashindex._put_settings(before);
 END

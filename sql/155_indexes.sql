@@ -28,6 +28,7 @@ DECLARE
     declared record;
 BEGIN
     PERFORM hashindex._check_administrator();
+    PERFORM hashindex._require_owner(base);
     PERFORM hashindex._go_in_sequence(base);
     -- A small table needs no codes, unless they are asked for.
     IF wanted IS NULL AND access IS NULL AND NOT store AND code_column IS NULL AND hashindex._rows_of(base) < 1000 THEN
@@ -263,6 +264,7 @@ DECLARE
     is_other boolean;
     base regclass;
     used hashindex.model;
+    halved hashindex.index_set;
 BEGIN
     PERFORM hashindex._drop_outgrown(index_name);
     -- A set of pgvector's is begun without the lock: that may read all rows.
@@ -274,6 +276,7 @@ BEGIN
     before := hashindex._used_set(i);
     s := before;
     base := hashindex._base_of(i);
+    PERFORM hashindex._require_owner(base);
     PERFORM hashindex._go_in_sequence(base);
     s.column_name := coalesce(column_name, s.column_name);
     -- Lists are of codes.
@@ -302,6 +305,8 @@ BEGIN
     END IF;
     -- A column of codes is of the model and the vectors that filled it.
     s.code_column := coalesce(code_column, CASE WHEN s.access NOT IN ('lists', 'scan') AND NOT before.stores AND (s.model_id, s.column_name) = (before.model_id, before.column_name) AND store IS NULL THEN before.code_column END);
+    halved := before;
+    halved.halves := true;
     is_other := other.id IS NOT NULL AND (s.model_id, s.access, s.column_name) IS NOT DISTINCT FROM (other.model_id, other.access, other.column_name);
     IF other.id IS NOT NULL AND NOT (other.state IN ('building', 'ready') AND other.access IN ('lists', 'scan')) THEN
         RAISE EXCEPTION 'index "%" has a % set beside the one in use: %', index_name, other.state, hashindex._set_text(other)
@@ -319,7 +324,9 @@ BEGIN
         RAISE EXCEPTION 'index "%" is being swapped to another set: %', index_name, hashindex._set_text(other)
             USING ERRCODE = 'object_in_use', HINT = format('Finish that: pg-hashindex index encode %s; or give it up: pg-hashindex index repair %s --undo', index_name, index_name);
     ELSIF (s.model_id, s.access, s.stores, s.column_name) IS NOT DISTINCT FROM (before.model_id, coalesce(before.access, 'hnsw'), before.stores, before.column_name)
-        AND (s.stores OR s.code_column IS NOT DISTINCT FROM before.code_column) THEN
+        AND (s.stores OR s.code_column IS NOT DISTINCT FROM before.code_column)
+        -- A smaller index of the vectors that is there since is another set.
+        AND (before.model_id IS NOT NULL OR before.halves OR hashindex._serving_relation(i, halved) IS NULL) THEN
         RAISE EXCEPTION 'index "%" has this set already: %', index_name, hashindex._set_text(before)
             USING ERRCODE = 'object_in_use', HINT = 'Name another model, access or column, or store.';
     END IF;
@@ -459,16 +466,9 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(name, administers => true);
     s hashindex.index_set := hashindex._set_of(name, 'former');
-    -- A prune was cut off, or has ended since.
-    lost boolean := s.relation IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL;
 BEGIN
     IF s.id IS NULL OR s.encoded = false THEN
         RAISE EXCEPTION 'index "%" has no former set', name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A swap leaves one, until it is pruned.';
-    ELSIF lost AND NOT EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = s.id) THEN
-        RAISE EXCEPTION 'the former set of index "%" was dropped meanwhile', name USING ERRCODE = 'serialization_failure', HINT = 'See what it has: pg-hashindex index show.';
-    ELSIF lost THEN
-        RAISE EXCEPTION 'the former set of index "%" has lost its index %: %', name, s.relation, hashindex._set_text(s)
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Drop the rest of it: pg-hashindex index prune %s', name);
     END IF;
     PERFORM hashindex._exchange_set(name, s.id);
     RETURN hashindex._set_text(s);
@@ -508,6 +508,8 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(old, administers => true);
+    -- Triggers that also fire on a subscriber.
+    always text[] := ARRAY(SELECT substring(t.tgname FROM '[a-z]+$') FROM hashindex._triggers_of(i) t WHERE t.tgenabled = 'A');
 BEGIN
     IF new IS NULL OR new !~ '^[A-Za-z0-9_][A-Za-z0-9_-]{0,39}$' THEN
         RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', new USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
@@ -525,12 +527,17 @@ BEGIN
     IF hashindex._has_lists(i) THEN
         -- Triggers have the index's name.
         PERFORM hashindex._lock_against_writers(i);
+        -- Writes went unseen where one is missing or disabled, and this makes all.
+        UPDATE hashindex.index_set x SET unverified = true
+        WHERE x.index_name = old AND x.unverified IS NOT NULL AND EXISTS (SELECT FROM hashindex._object_faults(i, '{trigger}'));
         PERFORM hashindex._drop('function', hashindex._sync_name(old) || '()', 'CASCADE');
     END IF;
-    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = old AND o.kind <> 'table' ORDER BY o.kind;
+    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o WHERE o.index_name = old AND o.kind NOT IN ('table', 'trigger') ORDER BY o.kind;
+    DELETE FROM hashindex.object o WHERE o.index_name = old AND o.kind = 'trigger';
     UPDATE hashindex.index x SET name = new WHERE x.name = old RETURNING x.* INTO i;
     UPDATE hashindex.object o SET index_name = new WHERE o.index_name = old;
     PERFORM hashindex._create_functions(i);
+    PERFORM hashindex._fire_always(t.tgrelid, t.tgname) FROM hashindex._triggers_of(i) t WHERE substring(t.tgname FROM '[a-z]+$') = ANY (always);
 END
 $$;
 

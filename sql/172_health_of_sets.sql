@@ -27,6 +27,13 @@ BEGIN
     END IF;
     PERFORM hashindex._go_in_sequence(base);
     faults := ARRAY(SELECT format('%s has no column "%s"', base, c.name) FROM unnest(hashindex._missing_columns(i, s)) c(name));
+    IF faults = '{}' THEN
+        faults := ARRAY(
+            SELECT format('key "%s" of %s is of type %s, and was of %s', k.name, base, k.type, k.was)
+            FROM hashindex._key_types(base, i.key_columns) t CROSS JOIN LATERAL unnest(i.key_columns, t.types, i.key_types) k(name, type, was)
+            WHERE hashindex._base_type(k.type) <> hashindex._base_type(k.was)
+        );
+    END IF;
     RETURN QUERY SELECT 'table', CASE WHEN faults = '{}' THEN 'ok' ELSE 'broken' END, cardinality(faults)::double precision,
         CASE WHEN faults = '{}' THEN 'table, column and key are there' ELSE array_to_string(faults, '; ') || ': searches fail' END, CASE WHEN faults <> '{}' THEN repair END;
     IF faults <> '{}' THEN
@@ -104,7 +111,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT c.name FROM unnest(hashindex._read_columns(i) || s.code_column) c(name)
+        SELECT c.name FROM unnest(hashindex._read_columns(i) || s.code_column || nullif(s.column_name, i.column_name)) c(name)
         WHERE c.name IS NOT NULL AND NOT EXISTS (
             SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = c.name AND NOT a.attisdropped
         )
@@ -163,13 +170,15 @@ BEGIN
         RAISE EXCEPTION 'table %.% of index "%" is gone', i.schema_name, i.table_name, i.name
             USING ERRCODE = 'undefined_table', HINT = format('Drop the index: pg-hashindex index drop %s', i.name);
     END IF;
-    PERFORM hashindex._bind(x.id) FROM hashindex.index_set x WHERE x.index_name = i.name;
+    -- A set of pgvector has no codes of another table.
+    PERFORM hashindex._bind(x.id, x.encoded IS NULL) FROM hashindex.index_set x WHERE x.index_name = i.name;
     IF s.code_column IS NOT NULL AND NOT EXISTS (
         SELECT FROM pg_attribute a WHERE a.attrelid = hashindex._base_of(i) AND a.attname = s.code_column AND NOT a.attisdropped
     ) THEN
         SELECT a.attname INTO moved FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
         WHERE x.indexrelid = hashindex._oid_of(i.schema_name, s.relation) AND x.indrelid = hashindex._base_of(i) AND a.atttypid = 'bit'::regtype;
         IF moved.attname IS NULL AND s.stores THEN
+            PERFORM hashindex._check_vector_column(hashindex._base_of(i), s.column_name, s.dimension);
             PERFORM hashindex._add_code_column(hashindex._base_of(i), m, s) FROM hashindex.model m WHERE m.id = s.model_id;
             moved.attname := s.code_column;
         ELSIF moved.attname IS NULL THEN
@@ -220,7 +229,13 @@ BEGIN
         UPDATE hashindex.index x SET (key_columns, key_types) = (SELECT k.key_columns, k.key_types FROM hashindex._find_key(hashindex._base_of(i), NULL) k)
         WHERE x.name = i.name RETURNING x.* INTO i;
         RETURN NEXT format('the key is %s now', hashindex._named(i.key_columns));
+    ELSIF (SELECT t.types FROM hashindex._key_types(hashindex._base_of(i), i.key_columns) t) <> i.key_types THEN
+        UPDATE hashindex.index x SET key_types = t.types FROM hashindex._key_types(hashindex._base_of(i), i.key_columns) t
+        WHERE x.name = i.name RETURNING x.* INTO i;
+        RETURN NEXT format('the key is of type %s now', array_to_string(i.key_types, ', '));
     END IF;
+    -- An index through a cast to another dimension would refuse each row that is written.
+    PERFORM hashindex._check_vector_column(hashindex._base_of(i), s.column_name, s.dimension);
     IF s.access IS NOT NULL AND hashindex._serving_relation(i, s) <> s.relation THEN
         -- Ours under another name stays ours.
         gone := hashindex._oid_of(i.schema_name, s.relation) IS NULL;

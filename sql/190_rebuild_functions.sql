@@ -6,6 +6,7 @@ AS $$
 DECLARE
     i hashindex.index;
     made text;
+    missing text;
     stranger record;
 BEGIN
     PERFORM hashindex._check_administrator();
@@ -18,7 +19,12 @@ BEGIN
     -- FOR UPDATE waits for a session that is putting another set into use.
     FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
-        CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
+        CONTINUE WHEN hashindex._base_of(i) IS NULL;
+        SELECT c.name INTO missing FROM hashindex.index_set s CROSS JOIN LATERAL unnest(hashindex._missing_columns(i, s)) c(name) WHERE s.index_name = i.name LIMIT 1;
+        IF FOUND THEN
+            RAISE WARNING 'index "%" is left as it is, since its table has no column "%"', i.name, missing USING HINT = format('If it was renamed, run: pg-hashindex index repair %s', i.name);
+            CONTINUE;
+        END IF;
         PERFORM hashindex._bind(s.id) FROM hashindex.index_set s WHERE s.index_name = i.name;
         PERFORM hashindex._create_functions(i);
         PERFORM hashindex._record(o.kind, e.id, o.index_name) FROM hashindex.object o JOIN hashindex._existing() e USING (kind, name)

@@ -146,6 +146,8 @@ WHERE x.indrelid = $1::oid AND EXISTS (
         ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
     WHERE d.classid = 'pg_catalog.pg_class'::regclass::oid AND d.objid = x.indexrelid
       AND d.refclassid = d.classid AND d.refobjid = x.indrelid AND a.attname = $2
+      -- The column may stand in the index's condition alone.
+      AND x.indkey[0] IN (0, a.attnum)
 )
 ORDER BY i.relname
 

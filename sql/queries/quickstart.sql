@@ -4,6 +4,7 @@ SELECT pg_catalog.quote_ident(current_user),
        pg_catalog.quote_ident(pg_catalog.current_database()), n.nspname IS NOT NULL,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
        pg_catalog.quote_ident(a.rolname), pg_catalog.pg_has_role(a.oid, 'USAGE'),
+       CASE WHEN NOT pg_catalog.has_schema_privilege(a.oid, c.relnamespace, 'USAGE') THEN c.relnamespace::pg_catalog.regnamespace::text END,
        (SELECT pg_catalog.string_agg(r, ', ')
         FROM pg_catalog.unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
         WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r)),
@@ -12,5 +13,5 @@ SELECT pg_catalog.quote_ident(current_user),
        END
 FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
-JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole::oid)
+JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))
 WHERE c.oid = $1::regclass::oid

@@ -51,7 +51,7 @@ DECLARE
     hashindex_count bigint;
     hashindex_found integer := 0;
     hashindex_locked boolean;
-    hashindex_ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_done text;
 BEGIN
 {if tenant}
@@ -66,7 +66,7 @@ BEGIN
         -- The rows of all tenants are searched by a filter.
         $5 := coalesce($5, 'true');
     END IF;
-    hashindex_condition := {{{table}.{tenant} = }} || quote_literal($7) || {{::{tenant_type}}};
+    hashindex_condition := {{{table}.{tenant} OPERATOR(pg_catalog.=) }} || quote_literal($7) || {{::{tenant_type}}};
 {end tenant}
     IF $5 IS NOT NULL OR hashindex_equals IS NOT NULL THEN
         hashindex_filter := hashindex._filter_of(
@@ -86,7 +86,7 @@ BEGIN
         hashindex_probes := ceil(hashindex_probes * sqrt(1 / hashindex_share));
     END IF;
     -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF hashindex_cost + hashindex_matching * hashindex._row_cost({dimension}) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
+    IF NOT by_code AND hashindex_cost + hashindex_matching * hashindex._row_cost({dimension}) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
         OR ({codes_are_hidden}) THEN
         RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
         RETURN;
@@ -206,7 +206,7 @@ BEGIN
 EXCEPTION WHEN undefined_table OR undefined_column THEN
     PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
     -- A build may have dropped these codes meanwhile. The function is another one then.
-    IF {codes_are_there} THEN
+    IF hashindex_locked IS NULL OR {codes_are_there} THEN
         RAISE;
     END IF;
     RETURN QUERY SELECT {each s.shown}, s.distance FROM {search}($1, $2, $3, $4, $5, $6, {if tenant}$7, $8, $9, $10{else tenant}$7, $8{end tenant}) s;

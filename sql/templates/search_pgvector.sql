@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION {search}(
     query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, effort integer DEFAULT NULL, filter text DEFAULT NULL,
     where_equals jsonb DEFAULT NULL,{if tenant} tenant {tenant_type} DEFAULT NULL, all_tenants boolean DEFAULT false,{end tenant}
-    caller_path text DEFAULT current_setting('search_path')
+    caller_path text DEFAULT current_setting('search_path'), by_code boolean DEFAULT false
 )
 RETURNS TABLE ({answer}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -44,12 +44,12 @@ DECLARE
     hashindex_before jsonb;
     hashindex_settings jsonb;
 {else sharded}
-    hashindex_ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
-    hashindex_probes text := coalesce(current_setting('ivfflat.probes', true), '1');
-    hashindex_hnsw_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
-    hashindex_ivfflat_scan text := coalesce(current_setting('ivfflat.iterative_scan', true), 'off');
-    hashindex_most text := coalesce(current_setting('hnsw.max_scan_tuples', true), '20000');
-    hashindex_memory text := coalesce(current_setting('hnsw.scan_mem_multiplier', true), '1');
+    hashindex_ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
+    hashindex_probes text := coalesce(nullif(current_setting('ivfflat.probes', true), ''), '1');
+    hashindex_hnsw_scan text := coalesce(nullif(current_setting('hnsw.iterative_scan', true), ''), 'off');
+    hashindex_ivfflat_scan text := coalesce(nullif(current_setting('ivfflat.iterative_scan', true), ''), 'off');
+    hashindex_most text := coalesce(nullif(current_setting('hnsw.max_scan_tuples', true), ''), '20000');
+    hashindex_memory text := coalesce(nullif(current_setting('hnsw.scan_mem_multiplier', true), ''), '1');
 {end sharded}
 BEGIN
 {if tenant}
@@ -62,7 +62,7 @@ BEGIN
 {if tenant}
             hashindex_filter := concat_ws(
                 ' AND ', nullif(hashindex._filter_of(hashindex.find_index({index}), $5, CASE WHEN $7 IS NULL THEN $6 ELSE coalesce($6, '{}') END, caller_path), ''),
-                {{{table}.{tenant} = }} || quote_literal($7) || {{::{tenant_type}}}
+                {{{table}.{tenant} OPERATOR(pg_catalog.=) }} || quote_literal($7) || {{::{tenant_type}}}
             );
 {else tenant}
             hashindex_filter := hashindex._filter_of(hashindex.find_index({index}), $5, $6, caller_path);

@@ -14,7 +14,7 @@ SET jit = off
 AS $body$
 DECLARE
 {if writes}
-    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_effort text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_set text;
 {end writes}
     {key_variables}

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_SET(keys bigint[])
  SET jit TO 'off'
 AS $function$
 DECLARE
-    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_effort text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_set text;
     hashindex_id pg_catalog.int8;
 BEGIN
@@ -80,7 +80,7 @@ DECLARE
     hashindex_count bigint;
     hashindex_found integer := 0;
     hashindex_locked boolean;
-    hashindex_ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_done text;
 BEGIN
     IF $5 IS NOT NULL OR hashindex_equals IS NOT NULL THEN
@@ -101,7 +101,7 @@ BEGIN
         hashindex_probes := ceil(hashindex_probes * sqrt(1 / hashindex_share));
     END IF;
     -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF hashindex_cost + hashindex_matching * hashindex._row_cost(8) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
+    IF NOT by_code AND hashindex_cost + hashindex_matching * hashindex._row_cost(8) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
         OR (row_security_active('public.items')
             OR has_column_privilege(to_regclass('hashindex.set_SET_codes'), 'code', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.set_SET_landmarks') IS NOT NULL
@@ -156,7 +156,7 @@ BEGIN
                     FROM public.items
                     WHERE public.items.id OPERATOR(pg_catalog.=) ANY (hashindex_ids) AND public.items.embedding IS NOT NULL
                 ) r
-                WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN'
+                WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_point OPERATOR(public.<=>) hashindex_point) OPERATOR(pg_catalog.=) 'NaN'
                 ORDER BY r.distance, r.id LIMIT hashindex_k
             LOOP
                 EXIT WHEN hashindex_count < hashindex_k;
@@ -200,7 +200,7 @@ BEGIN
 EXCEPTION WHEN undefined_table OR undefined_column THEN
     PERFORM hashindex._refuse_renamed(hashindex.find_index('landmarks'));
     -- A build may have dropped these codes meanwhile. The function is another one then.
-    IF (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
+    IF hashindex_locked IS NULL OR (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
         RAISE;
     END IF;
     RETURN QUERY SELECT s.id, s.distance FROM hashindex.search_landmarks($1, $2, $3, $4, $5, $6, $7, $8) s;
@@ -218,7 +218,7 @@ CREATE OR REPLACE FUNCTION hashindex.sync_landmarks()
  SET jit TO 'off'
 AS $function$
 DECLARE
-    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_effort text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_set text;
     hashindex_id pg_catalog.int8;
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');

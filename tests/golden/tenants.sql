@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION hashindex.refresh_SET(keys hashindex.tenants_key[])
  SET jit TO 'off'
 AS $function$
 DECLARE
-    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_effort text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_set text;
     hashindex_id_1 pg_catalog.text; hashindex_id_2 pg_catalog.int8;
 BEGIN
@@ -80,7 +80,7 @@ DECLARE
     hashindex_count bigint;
     hashindex_found integer := 0;
     hashindex_locked boolean;
-    hashindex_ef_search text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_done text;
 BEGIN
     IF $7 IS NULL THEN
@@ -94,7 +94,7 @@ BEGIN
         -- The rows of all tenants are searched by a filter.
         $5 := coalesce($5, 'true');
     END IF;
-    hashindex_condition := 'public.posts.section = ' || quote_literal($7) || '::pg_catalog.text';
+    hashindex_condition := 'public.posts.section OPERATOR(pg_catalog.=) ' || quote_literal($7) || '::pg_catalog.text';
     IF $5 IS NOT NULL OR hashindex_equals IS NOT NULL THEN
         hashindex_filter := hashindex._filter_of(
             hashindex.find_index('tenants'), $5, CASE WHEN hashindex_condition IS NULL THEN hashindex_equals ELSE coalesce(hashindex_equals, '{}') END, caller_path
@@ -113,7 +113,7 @@ BEGIN
         hashindex_probes := ceil(hashindex_probes * sqrt(1 / hashindex_share));
     END IF;
     -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF hashindex_cost + hashindex_matching * hashindex._row_cost(8) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
+    IF NOT by_code AND hashindex_cost + hashindex_matching * hashindex._row_cost(8) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
         OR ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.set_SET_codes')))
             AND hashindex._rows_are_hidden('public.posts', 'hashindex.set_SET_codes')
             OR has_column_privilege(to_regclass('hashindex.set_SET_codes'), 'code', 'SELECT') IS NOT TRUE
@@ -173,7 +173,7 @@ BEGIN
                     -- An index on the tenants alone would lead to all rows of the tenant.
                     WHERE (public.posts.section, public.posts.id) OPERATOR(pg_catalog.=) ANY (SELECT k.id_1, k.id_2 FROM ROWS FROM (pg_catalog.unnest(hashindex_ids)) k) AND (public.posts.section = $7) IS TRUE AND public.posts.embedding IS NOT NULL
                 ) r
-                WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN'
+                WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_point OPERATOR(public.<=>) hashindex_point) OPERATOR(pg_catalog.=) 'NaN'
                 ORDER BY r.distance, r.id_1, r.id_2 LIMIT hashindex_k
             LOOP
                 EXIT WHEN hashindex_count < hashindex_k;
@@ -217,7 +217,7 @@ BEGIN
 EXCEPTION WHEN undefined_table OR undefined_column THEN
     PERFORM hashindex._refuse_renamed(hashindex.find_index('tenants'));
     -- A build may have dropped these codes meanwhile. The function is another one then.
-    IF (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
+    IF hashindex_locked IS NULL OR (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
         RAISE;
     END IF;
     RETURN QUERY SELECT s.section, s.id, s.distance FROM hashindex.search_tenants($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) s;
@@ -235,7 +235,7 @@ CREATE OR REPLACE FUNCTION hashindex.sync_tenants()
  SET jit TO 'off'
 AS $function$
 DECLARE
-    hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    hashindex_effort text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_set text;
     hashindex_id_1 pg_catalog.text; hashindex_id_2 pg_catalog.int8;
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
