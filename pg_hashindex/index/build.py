@@ -193,7 +193,7 @@ def _measure_lists(coming: IndexRow) -> None:
         read_row(coming.connection, coming.name)
         warnings.warn(
             f"index {coming.name!r} was not measured: {error}; measure it by: pg-hashindex tune "
-            f"{coming.name}",
+            f"{coming.name} --recall 0.95 --apply",
             BuildWarning,
             stacklevel=3,
         )

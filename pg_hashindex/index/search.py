@@ -19,6 +19,7 @@ error goes to the caller, but a table that was emptied and filled meanwhile is s
 
 import json
 import operator
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack, cast
@@ -188,7 +189,11 @@ class Search(_Question):
             elif equalities is not None and len(parts) == 1 and named_tenant is None:
                 restriction = None
         params: list[Any] = [vector, k, candidates, effort, restriction]
-        others = ""
+        condition = others = ""
+        if self.where is not None and self.filter is not None:
+            # Brackets would let "true) OR (true" pass, and cancel `where`.
+            params.append(f"SELECT FROM {row.qualified_table} WHERE {self.filter}")
+            condition = "(SELECT $5::text FROM hashindex._estimate($6::text))"
         if equalities is not None:
             params.append(equalities)
             others += f", where_equals => ${len(params)}::jsonb"
@@ -199,8 +204,10 @@ class Search(_Question):
             others += ", all_tenants => true"
         query = _answers(
             row,
-            sql.SQL("hashindex.{}($1, $2, $3, $4, $5{})").format(
-                sql.Identifier(f"search_{row.name}"), sql.SQL(others)
+            sql.SQL("hashindex.{}($1, $2, $3, $4, {}{})").format(
+                sql.Identifier(f"search_{row.name}"),
+                sql.SQL(condition or "$5"),
+                sql.SQL(others),
             ),
         )
         return query, params
@@ -310,10 +317,14 @@ def _tenant_text(row: IndexRow, tenant: Any, all_tenants: bool) -> str | None:
 def _answers(row: IndexRow, call: sql.Composed) -> sql.Composed:
     """Write the statement that selects what a search function of the index returns."""
     if row.key.is_read:
-        return sql.SQL("SELECT * FROM ") + call
-    return sql.SQL("SELECT {}, s.distance FROM {} s({}, distance)").format(
-        row.key.shown(row.key.id_parts("s")), call, row.key.ids
-    )
+        query = sql.SQL("SELECT * FROM ") + call
+    else:
+        query = sql.SQL("SELECT {}, s.distance FROM {} s({}, distance)").format(
+            row.key.shown(row.key.id_parts("s")), call, row.key.ids
+        )
+    # A statement that was prepared fails once the function returns other types: it is another one.
+    types = re.sub(r"[^\w ,.]", "", ", ".join(row.key_types))
+    return query + sql.SQL(f" /* {types} */")
 
 
 class Searches(Generic[Hits, HybridHits]):

@@ -221,9 +221,10 @@ class ListBuild(TableReader):
             keys: list[str] = []
             lists: list[int] = []
             for block in self._blocks(query, self._block_rows):
+                projections, taken, _ = self._encoded(block.vectors)
+                block = block.select(taken)
                 assert block.tenants is not None  # noqa: S101
-                block_points = self._points(block.vectors)
-                places = landmarks.assign(block_points, block.tenants)
+                places = landmarks.assign(self._points(block.vectors, projections), block.tenants)
                 keys += texts_of(block.keys)
                 lists += np.where(places >= 0, places + first, -1).tolist()
             (moved,) = self._execute(
