@@ -1,5 +1,6 @@
 """Parts that commands share: options, errors without tracebacks, tables and JSON."""
 
+import codecs
 import json
 import math
 import os
@@ -199,12 +200,33 @@ build_options = together(
     jobs_option,
 )
 
+
 #: Facts of a decision that the server does not tell.
+class Number(click.FloatRange):
+    """A number of a range; click's own lets NaN through."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
+class Share(Number):
+    """A number from 0 to 1."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+
 facts_options = together(
     tenant_option("Column of tenants: most searches want the rows of one.", "COLUMN"),
     click.option(
         "--writes",
-        type=click.FloatRange(0),
+        type=Number(0),
         metavar="NUMBER",
         help="Rows written a second; give them for a table that grows.  [default: deletes and "
         "updates since the server's statistics began]",
@@ -278,22 +300,6 @@ def _required(url: str | None) -> str:
         "no database: give --database-url, or set PG_HASHINDEX_DATABASE_URL, DATABASE_URL or "
         "PGHOST and the like; 'pg-hashindex server start' starts one and prints its URL"
     )
-
-
-class Share(click.FloatRange):
-    """A number from 0 to 1; click's own range lets NaN through."""
-
-    def __init__(self) -> None:
-        super().__init__(0, 1)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read the number."""
-        share = float(super().convert(value, param, ctx))
-        if math.isnan(share):
-            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
-        return share
 
 
 fail_under_option = click.option(
@@ -555,9 +561,9 @@ def note_not_encoded(index: "IndexRow") -> None:
 @contextmanager
 def progress(what: str) -> Iterator[None]:
     """Show progress: two lines, or one and the library's bars; and the steps it tells."""
-    from pg_hashindex.db.progress import show_progress
+    from pg_hashindex.db.progress import is_terminal, show_progress
 
-    bars = sys.stderr.isatty() and not is_given("quiet")
+    bars = is_terminal(sys.stderr) and not is_given("quiet")
     note(what)
     started = time.monotonic()
     with show_progress(None if is_given("quiet") else note, bars=bars):
@@ -579,7 +585,15 @@ def parameter(text: str) -> tuple[str, Any]:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, times in ISO 8601."""
-    text = json.dumps(_finite(value), indent=2, default=_plain, ensure_ascii=False, allow_nan=False)
+    # Python's escapes of characters that an encoding lacks are not those of JSON.
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    text = json.dumps(
+        _finite(value),
+        indent=2,
+        default=_plain,
+        ensure_ascii=codecs.lookup(encoding).name != "utf-8",
+        allow_nan=False,
+    )
     lines = (
         "".join(json.dumps(c)[1:-1] if unicodedata.category(c) in _HIDDEN else c for c in line)
         for line in text.split("\n")
@@ -627,7 +641,9 @@ def print_table(
         max(len(line[position]) for line in [list(headings), *cells])
         for position in range(len(headings))
     ]
-    if sys.stdout.isatty():
+    from pg_hashindex.db.progress import is_terminal
+
+    if is_terminal(sys.stdout):
         _print_for_people(headings, cells, to_the_right)
         return
     for line in [list(headings), *cells]:

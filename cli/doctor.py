@@ -283,7 +283,7 @@ def _print_advice(suggestion: "Advice") -> None:
             # A line of SQL may be broken at any space; one of the shell needs a sign.
             end = " \\" if line.startswith("pg-hashindex") else ""
             parts = [line]
-            if "'" not in line:
+            if "'" not in line and '"' not in line:
                 parts = wrap(line, _WIDTH - 6, break_long_words=False, break_on_hyphens=False)
             for number, part in enumerate(parts):
                 echo("  " + "  " * (number > 0) + part + end * (number + 1 < len(parts)))

@@ -6,7 +6,7 @@ Each step looks at what is there, so a run that was cut off is run again.
 import shlex
 from contextlib import suppress
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -24,7 +24,6 @@ from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality import quickstart as steps
 from pg_hashindex.quality.code_fits import train_code
 from pg_hashindex.quality.doctor import diagnose
-from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
 from pg_hashindex.training.sampling import sample_rows, sample_table
 
@@ -124,6 +123,11 @@ def quickstart(
             # Also a column of policies, for which lists were chosen.
             options |= {"tenant": found.tenant.column}
         model = steps.find_model(connection, found, name, steps.method_of(chosen))
+        if index is None and chosen.kind == "vectors" and (first := advice.halfvec_index(found)):
+            raise InvalidInputError(
+                f"{found.table.name} has an HNSW over the vectors as they are, which an index of "
+                f"vectors would take; halfvecs serve better: {chosen.why}. Run first: {first[0]}"
+            )
         if index is not None:
             steps.refuse_other_options(index, options)
         if index is None and chosen.kind == "exact":
@@ -139,7 +143,7 @@ def quickstart(
                 if not one.taken:
                     note(f"not {one.name}: {one.why_not}")
         steps.refuse_rights(connection, found, key_columns, chosen.kind == "lists")
-        distance = metric or usual_metric(i.metric for i in found.indexes)
+        distance: Any = found.metric  # l1 was refused
         if index is None and model is not None:
             distance = steps.metric_of(model, metric)
         complete = index is not None and steps.is_complete(index)
@@ -191,13 +195,17 @@ def _choose(
     access = access if index is None else _access_of(index)
     if facts is None:
         if access is None and found.table.measurable and found.table.rows:
+            notes = "; ".join(found.notes)
             raise InvalidInputError(
-                f"no exact search of {found.table.name} ended in time, by which a set is chosen: "
-                "give --access hnsw, ivfflat or lists"
+                f"no exact search of {found.table.name}, by which a set is chosen, was measured"
+                f"{notes and f' ({notes})'}: give --access hnsw, ivfflat or lists"
             )
         kinds: dict[str | None, advice.Kind] = {"lists": "lists", "ivfflat": "codes in IVFFlat"}
-        kind = kinds.get(access, "codes")
-        return advice.Choice(kind, f"pgvector's index serves a {found.table.kind}", ())
+        # A model learns nothing from few rows.
+        few = found.table.vectors < 1000
+        kind = kinds.get(access, "vectors" if few else "codes")
+        why = f"pgvector's index serves a {found.table.kind}" if access is None else advice.FORCED
+        return advice.Choice(kind, why, ())
     facts = replace(
         facts, there=tuple(one for one in facts.there if one.kind == "vectors" and not one.set)
     )
@@ -250,8 +258,13 @@ def _fill_index(
         echo(_next(index, found))
         note(f"it was not measured: pg-hashindex evaluate {name}")
         return False
-    with progress(f"measuring index {name}"):
-        tuned, changed = tuning.tune_built(index, recall, queries=_QUERIES, complete=complete)
+    try:
+        with progress(f"measuring index {name}"):
+            tuned, changed = tuning.tune_built(index, recall, queries=_QUERIES, complete=complete)
+    except InvalidInputError as error:
+        echo(_next(index, found))
+        note(f"it was not measured: {error}")
+        return False
     print_tuned(tuned)
     if changed:
         note(f"searches keep {tuning.describe(tuned.best)} from now on")

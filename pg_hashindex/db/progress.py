@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TextIO
 
 if TYPE_CHECKING:
     from .bars import Bar
@@ -37,6 +37,11 @@ def show_progress(
     finally:
         _BARS.reset(drawn)
         _TELL.reset(told)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal; one that was closed is None."""
+    return stream is not None and stream.isatty()
 
 
 def is_shown() -> bool:
@@ -81,7 +86,7 @@ class Progress:
         self._bar: Bar | None = None
 
     def __enter__(self) -> Self:
-        if is_shown() and sys.stderr.isatty():
+        if is_shown() and is_terminal(sys.stderr):
             from .bars import Bar
 
             self._bar = Bar(self._what, self._total, self._unit)

@@ -298,6 +298,12 @@ FIGURES: Mapping[str, Figure] = {
     "bgdh_250": Figure("bgdh", "Table 3", "usps", replace(_BGDH, rows={"labelled": 250})),
     "bgdh_50": Figure("bgdh", "Table 3", "usps", _BGDH_50),
     "bgdh_packages": Figure("bgdh", "Table 3", "packages", _BGDH_PACKAGES, rows=11_000),
+    "bgdh_mnist_500": Figure(
+        "bgdh", "Table 2", "mnist", replace(_BGDH, rows={"labelled": 500}), rows=11_000
+    ),
+    "bgdh_mnist_250": Figure(
+        "bgdh", "Table 3", "mnist", replace(_BGDH, rows={"labelled": 250}), rows=11_000
+    ),
     "bgdh_mnist_50": Figure(
         "bgdh", "Table 3", "mnist", replace(_BGDH, rows={"labelled": 50}), rows=11_000
     ),

@@ -42,7 +42,8 @@ SAME_TIME, SAME_MS = 1.1, 5.0
 
 # Milliseconds: searched exactly in less, a table needs no index.
 _FAST_MS = 5.0
-_FORCED = "--access says so"
+#: Why a set is taken that `--access` names.
+FORCED = "--access says so"
 # Writes a second: an insert takes 4 ms of CPU with HNSW over vectors, 3 over codes, .6 with lists.
 _SOME_WRITES, _MANY_WRITES = 30.0, 100.0
 # Rows of a tenant from which lists are the fastest where the table does not fit into memory, and
@@ -95,7 +96,8 @@ class Facts:
     Attributes
     ----------
     rows, dimension, toasted, table_bytes
-        Of the table; ``toasted`` where its vectors are out of line.
+        Of the table; rows without a vector do not count. ``toasted`` where its vectors are out of
+        line.
     parts
         Its partitions; 1 without.
     memory
@@ -108,6 +110,8 @@ class Facts:
         The column of tenants within which searches stay, and the rows of the largest.
     plain
         Whether it is one plain table with a key, which lists need.
+    stores
+        Whether a column of codes can be added to it.
     there
         Indexes of the column.
     candidates
@@ -125,6 +129,7 @@ class Facts:
     tenant: str | None = None
     tenant_rows: int | None = None
     plain: bool = True
+    stores: bool = True
     there: tuple[There, ...] = ()
     candidates: Mapping[str, int] = field(default_factory=dict)
 
@@ -160,22 +165,25 @@ def choose(facts: Facts, access: str | None = None) -> Choice:
         ``hnsw``, ``ivfflat`` or ``lists``: choose among these sets alone.
     """
     sizes = _sizes(facts)
-    if access is not None:
-        kind = _of_access(facts, sizes, access)
-        return Choice(kind, _FORCED, _compared(facts, sizes, kind, forced=True))
-    kind, why = _by_rules(facts, sizes)
+    forced = access is not None
+    if access is None:
+        kind, why = _by_rules(facts, sizes)
+    else:
+        kind, why = _of_access(facts, sizes, access), FORCED
     kept = [
         one
         for one in facts.there
+        if access in (None, "hnsw")
         # A name that there was no time to measure stays if it has the set that the rules take.
-        if (one.reaches or (one.reaches is None and one.set and one.kind == kind))
+        and (one.reaches or (one.reaches is None and one.set and one.kind == kind))
         and _stays(facts, one, kind)
     ]
     # A name first, then halfvecs before vectors: the smaller.
     best = min(kept, key=lambda one: (not one.set, one.bytes, one.name), default=None)
     if best is not None:
-        return Choice("keep", _why_kept(facts, best), _compared(facts, sizes, "keep", best), best)
-    return Choice(kind, why, _compared(facts, sizes, kind))
+        compared = _compared(facts, sizes, "keep", best, forced=forced)
+        return Choice("keep", _why_kept(facts, best), compared, best)
+    return Choice(kind, why, _compared(facts, sizes, kind, forced=forced))
 
 
 def _why_kept(facts: Facts, one: There) -> str:
@@ -207,7 +215,7 @@ def _sizes(facts: Facts) -> dict[Kind, int]:
     }
     if facts.dimension <= HNSW_DIMENSIONS["halfvec"]:
         sizes["vectors"] = hnsw_bytes(facts.rows, "halfvec", facts.dimension)
-    if facts.toasted:
+    if facts.toasted and facts.stores:
         stored = math.ceil(facts.rows * bits / 8)
         sizes["stored codes"] = sizes["codes"] + stored
     if facts.plain:
@@ -278,12 +286,12 @@ def _compared(
     """Return all sets, with what is expected of each."""
 
     def why_not(kind: Kind, fits: bool) -> str:
-        return _FORCED if forced else _why_not(facts, kind, fits, taken)
+        return FORCED if forced else _why_not(facts, kind, fits, taken)
 
     exact = SetFacts(
         "exact", True, 0, 0.0, None, round(facts.exact_ms, 3), None, taken == "exact",
         "" if taken == "exact" else "slow" if facts.exact_ms > _FAST_MS
-        else "an index is there" if taken == "keep" else _FORCED,
+        else "an index is there" if taken == "keep" else FORCED,
     )  # fmt: skip
     found = [exact]
     for kind in ("vectors", "codes", "stored codes", "codes in IVFFlat", "lists"):
@@ -374,7 +382,7 @@ def facts_of(found: Diagnosis, goal: float) -> Facts | None:
     fits = {fit.code: fit for fit in found.codes}
     known = {"codes": fits.get(GRAPH_METHOD), "lists": fits.get(METHOD)}
     return Facts(
-        rows=table.rows,
+        rows=table.vectors,
         dimension=table.dimension,
         toasted=table.toasted,
         table_bytes=table.bytes,
@@ -385,6 +393,7 @@ def facts_of(found: Diagnosis, goal: float) -> Facts | None:
         tenant=None if found.tenant is None else found.tenant.column,
         tenant_rows=None if found.tenant is None else found.tenant.largest,
         plain=table.without_codes is None,
+        stores=table.kind != "partition",
         there=tuple(_there(found, goal)),
         candidates={kind: fit.candidates for kind, fit in known.items() if fit is not None},
     )
@@ -392,11 +401,12 @@ def facts_of(found: Diagnosis, goal: float) -> Facts | None:
 
 def _there(found: Diagnosis, goal: float) -> Iterator[There]:
     behind = {name.relation for name in found.names}
-    for name in found.names:
+    for name in found.own_names:
         kind: Kind = (
             "lists" if name.access in ("lists", "scan")
             else "vectors" if name.model is None
             else "codes in IVFFlat" if name.access == "ivfflat"
+            else "stored codes" if name.stores
             else "codes"
         )  # fmt: skip
         text = command = None
@@ -404,7 +414,8 @@ def _there(found: Diagnosis, goal: float) -> Iterator[There]:
             text = f"its recall is {name.recall:.1%}, and {goal:g} is wanted"
             if not reaches(name.recall, name.least_recall, goal):
                 text += ": tune it"
-                command = f"pg-hashindex tune {shlex.quote(name.name)} --recall {goal:g} --apply"
+                command = f"pg-hashindex tune {shlex.quote(name.name)} --recall {goal:g}"
+                command += f"{_nearest(found.k)} --apply"
         yield There(
             name.name, name.set, kind, name.bytes, None if text is None else True, name.p50_ms,
             text or "", command,
@@ -434,6 +445,11 @@ def _there(found: Diagnosis, goal: float) -> Iterator[There]:
                 index.name, "", shape, index.bytes, bool(enough) if points else None,
                 None if best is None else best.p50_ms, text or "", command,
             )  # fmt: skip
+
+
+def _nearest(k: int) -> str:
+    """Return the option of ``tune`` for ``k`` nearest rows, if it is not the default."""
+    return "" if k == 10 else f" -k {k}"
 
 
 def _bare(name: str) -> str:
@@ -520,9 +536,10 @@ def _commands(found: Diagnosis, kind: Kind, goal: float) -> tuple[str, ...]:
     tenant = found.tenant
     within = None if tenant is None or kind != "lists" else tenant.column
     # A swap keeps the column of tenants.
-    name = next((one for one in found.names if within in (None, one.tenant)), None)
+    name = next((one for one in found.own_names if within in (None, one.tenant)), None)
+    first = halfvec_index(found) if kind == "vectors" else ()
     if name is None:
-        return (_quickstart(found, kind, goal),)
+        return (*first, _quickstart(found, kind, goal))
     quoted, options = shlex.quote(name.name), {**OPTIONS_OF[kind]}
     training = []
     if name.model is None and kind != "vectors":
@@ -537,7 +554,30 @@ def _commands(found: Diagnosis, kind: Kind, goal: float) -> tuple[str, ...]:
         f"--{option}" if value is True else f"--{option} {value}"
         for option, value in options.items()
     )
-    return (*training, f"pg-hashindex index swap {quoted} {words}")
+    return (*first, *training, f"pg-hashindex index swap {quoted} {words}")
+
+
+def halfvec_index(found: Diagnosis) -> tuple[str, ...]:
+    """Return the statement for an HNSW over halfvecs, if the one there is over the vectors.
+
+    A set of vectors takes an index that is there.
+    """
+    table = found.table
+    graphs = [
+        index
+        for index in found.indexes
+        if index.valid
+        and index.method == "hnsw"
+        and index.condition is None
+        and index.metric == found.metric
+    ]
+    if table.type != "vector" or not graphs or any(index.expression for index in graphs):
+        return ()
+    expression = f"({table.quoted_column}::halfvec({table.dimension})) halfvec_{found.metric}_ops"
+    return (
+        f"CREATE INDEX {table.concurrently}ON {table.name} USING hnsw ({expression}) "
+        "WITH (ef_construction = 128);",
+    )
 
 
 def _quickstart(found: Diagnosis, kind: Kind, goal: float) -> str:
@@ -545,11 +585,15 @@ def _quickstart(found: Diagnosis, kind: Kind, goal: float) -> str:
     table = found.table
     options = ""
     if found.names:
-        options += f" --name {shlex.quote(f'{found.names[0].name}_2')}"
+        taken = {name.name for name in found.names}
+        stem = found.names[0].name[:37]
+        free = (f"{stem}_{n}" for n in range(2, 100))
+        options += f" --name {shlex.quote(next(n for n in free if n not in taken))}"
     if table.primary_key is None and table.other_key is not None:
         options += f" --id {shlex.quote(','.join(table.other_key))}"
     metric = found.metric
-    if metric in OPERATORS and metric != usual_metric(index.metric for index in found.indexes):
+    known = [index.metric for index in found.indexes] + [name.metric for name in found.names]
+    if metric in OPERATORS and metric != usual_metric(known):
         # Quickstart takes that of an index, else cosine.
         options += f" --metric {metric}"
     if found.tenant is not None and (kind == "lists" or found.tenant.source == "--tenant"):
@@ -559,7 +603,7 @@ def _quickstart(found: Diagnosis, kind: Kind, goal: float) -> str:
     if found.memory_given is not None:
         # The option has no unit below 1 kB.
         options += f" --memory {as_setting(-(-found.memory_given // 1024) * 1024)}"
-    if goal != RECALL:
+    if goal not in (0, RECALL):
         options += f" --recall {goal:g}"
     return f"pg-hashindex quickstart {shlex.quote(table.name)} {shlex.quote(table.column)}{options}"
 
@@ -746,7 +790,7 @@ def of_measured(point: Measured, exact_ms: float) -> Advice:
     )
     figures = {"recall": point.recall, "p50_ms": point.p50_ms, "exact_p50_ms": exact_ms}
     if point.recall < RECALL:
-        tune = f"pg-hashindex tune {shlex.quote(name)} --recall {RECALL:g}"
+        tune = f"pg-hashindex tune {shlex.quote(name)} --recall {RECALL:g}{_nearest(point.k)}"
         text = f"I{said[1:]}. To find more, tune it:"
         return Advice("recall", text, (tune,), figures=figures)
     if (why := slower(point.p50_ms, exact_ms)) is not None:
@@ -799,7 +843,11 @@ def remedy(
             return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
         return "allow more time, or a lower recall"
     if any(point.recall >= recall for point in points):
-        tune = f"pg-hashindex tune {shlex.quote(row.name)} --recall {recall:g} --queries 1000"
+        tune = f"pg-hashindex tune {shlex.quote(row.name)} --recall {recall:g}"
+        tune += _nearest(points[0].k)
+        if max_ms is not None:
+            tune += f" --max-ms {max_ms:g}"
+        tune += " --queries 1000"
         return f"more queries may show that other ones find as much: {tune}"
     return _better_codes(row, model)
 

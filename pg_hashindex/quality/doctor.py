@@ -9,7 +9,7 @@ answers are compared on the same rows; `quality.advice` says what follows from i
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import compress
 from typing import Any, LiteralString
@@ -84,6 +84,12 @@ _JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_co
 _MOST_QUERIES = 10_000
 _HIDDEN: LiteralString = "SELECT CASE WHEN row_security_active($1::oid) THEN current_user::text END"
 # The query that everybody writes.
+_COUNTED_ROWS = 10_000
+_DRAWN: LiteralString = """
+    SELECT {column}, {key}, pg_catalog.pg_column_size({column}) FROM {table} {part}
+    WHERE {column} IS NOT NULL LIMIT {n}
+"""
+_NULL_SHARE: LiteralString = "SELECT avg(({column} IS NULL)::int) FROM {table} {part}"
 _NEAR: LiteralString = (
     "SELECT {key}, {column}, ({distance}) OPERATOR(pg_catalog.+) 0 AS distance FROM {table} "
     "ORDER BY distance LIMIT {n}"
@@ -264,6 +270,12 @@ def _with_names(
         try:
             name = as_name(row)
             names.append(name)
+            if row.metric != found.metric:
+                notes.append(
+                    f"index {row.name} searches by {row.metric}: give --metric {row.metric} to "
+                    "measure it"
+                )
+                continue
             if not row.encoded:
                 notes.append(
                     f"index {row.name} is not complete, and searched exactly: pg-hashindex index "
@@ -338,7 +350,10 @@ class _Doctor:
             )
             self._filters = [self._checked_filter(text) for text in filters]
         self._found = read_indexes(connection, self._oid, column)
-        metrics = (found.entry.metric for found in self._found)
+        metrics = [found.entry.metric for found in self._found]
+        if metric is None and not any(metrics):
+            with suppress(HashIndexError), self._by(deadline):
+                metrics += [row.metric for row in names_of(connection, table, column)]
         named = metric or next(filter(None, metrics), None)
         self._metric, self._assumed = named or "cosine", named is None
         self._facts: TableFacts
@@ -399,30 +414,21 @@ class _Doctor:
         return [Query(Vector(row)) for row in array]
 
     def _draw(self, wanted: int, seed: int) -> tuple[list[Any], float]:
-        """Draw rows; return them, and the share of rows without a vector.
+        """Draw rows that have a vector; return them, and the share of rows without one.
 
-        Unlike `TableSource.draw` this needs no key, and tells how many rows have no vector.
+        Unlike `TableSource.draw` this needs no key.
         """
-        null_share = 0.0
+        estimate = self._source.estimate
 
-        def read(share: float) -> Iterator[Any]:
-            nonlocal null_share
+        def read(share: float, statement: LiteralString = _DRAWN) -> list[Any]:
             with self._by(self._deadline):
-                found = execute(
-                    self._connection,
-                    self._column.statement(
-                        "SELECT {column}, {key}, pg_catalog.pg_column_size({column}) FROM {table} "
-                        "{part} LIMIT {n}",
-                        "l2",
-                        4 * wanted,
-                        part=rows_of.part(share, seed, rows=self._source.estimate),
-                    ),
-                ).fetchall()
-            there = [row for row in found if row[0] is not None]
-            null_share = 1 - len(there) / max(len(found), 1)
-            yield from there
+                part = rows_of.part(share, seed, rows=estimate)
+                drawn = self._column.statement(statement, "l2", 4 * wanted, part=part)
+                return execute(self._connection, drawn).fetchall()
 
-        return rows_of.draw(read, wanted, self._source.estimate, seed), null_share
+        rows = rows_of.draw(read, wanted, estimate, seed)
+        ((null_share,),) = read(_COUNTED_ROWS / max(estimate, 1), _NULL_SHARE)
+        return rows, float(null_share or 0)
 
     def _tried(self, found: CatalogIndex, filter_: str | None) -> list[tuple[int, bool]]:
         """Return the settings to try an index with: values, and whether to scan iteratively."""
@@ -751,7 +757,7 @@ class _Doctor:
         for number, (query, rows) in enumerate(zip(asked, near, strict=False)):
             there = {query.row_id, *(row[:2] for row in rows[:length])}
             are_near[number] = [place in there for place in places]
-        count = max(self._facts.rows, length)
+        count = max(self._facts.vectors, length)
         for code in CODES:
             if time.monotonic() > until:
                 return

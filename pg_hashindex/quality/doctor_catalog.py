@@ -193,7 +193,17 @@ def as_name(row: IndexRow) -> NameFacts:
             summary = row.summary()
             size = summary.code_bytes + summary.access_bytes
     model = row.model_name if row.model_id else None
-    return NameFacts(row.name, row.set, row.access, model, row.relation, size, row.tenant_column)
+    return NameFacts(
+        row.name,
+        row.set,
+        row.access,
+        model,
+        bool(row.options.get("store")),
+        row.metric,
+        row.relation,
+        size,
+        row.tenant_column,
+    )
 
 
 def read_code_faults(connection: Connection, oid: int) -> tuple[tuple[str, str], ...]:

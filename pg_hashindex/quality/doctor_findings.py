@@ -99,6 +99,11 @@ class TableFacts:
     other_key: list[str] | None
 
     @property
+    def vectors(self) -> int:
+        """About how many rows have a vector."""
+        return round(self.rows * (1 - self.null_share))
+
+    @property
     def bytes(self) -> int:
         """Size without indexes."""
         return self.heap_bytes + self.toast_bytes
@@ -181,6 +186,8 @@ class NameFacts:
     ----------
     set
         What it searches.
+    stores
+        Whether its codes stand in a column that the index added.
     relation
         pgvector's index behind it, if any.
     recall, least_recall, p50_ms
@@ -191,6 +198,8 @@ class NameFacts:
     set: str
     access: str
     model: str | None
+    stores: bool
+    metric: str
     relation: str | None
     bytes: int
     tenant: str | None
@@ -483,13 +492,18 @@ class Diagnosis:
         }
 
     @property
+    def own_names(self) -> list[NameFacts]:
+        """The names that search by the metric of the diagnosis."""
+        return [name for name in self.names if name.metric == self.metric]
+
+    @property
     def worst_recall(self) -> float | None:
         """The least recall of a name, or an index with the settings of sessions, also filtered.
 
         1 where there is none: searches are exact. None if the deadline passed first.
         """
         now = [point.recall for point in self.points if point.current]
-        now += [name.recall for name in self.names if name.recall is not None]
+        now += [name.recall for name in self.own_names if name.recall is not None]
         return min(now, default=1.0) if self.complete else None
 
     def as_dict(self) -> dict[str, Any]:

@@ -64,9 +64,9 @@ def refuse_rights(
 ) -> None:
     """Refuse a role or a table with which a later step would fail; say what to GRANT."""
     table = found.table.name
-    role, database, installed, may_create, administrator, administers, missing, owner = one_row(
-        connection, _RIGHTS, [table]
-    )
+    (
+        role, database, installed, may_create, administrator, administers, schema, missing, owner
+    ) = one_row(connection, _RIGHTS, [table])  # fmt: skip
     if installed and not administers:
         raise MissingRightsError(
             f"role {role} does not administer schema hashindex; a superuser grants that with: "
@@ -90,6 +90,11 @@ def refuse_rights(
         return
     if found.table.without_codes is not None:
         raise InvalidInputError(found.table.without_codes)
+    if schema is not None:
+        raise MissingRightsError(
+            f"role {administrator} may not use schema {schema}; its owner grants that with: "
+            f"GRANT USAGE ON SCHEMA {schema} TO {administrator}"
+        )
     if missing is not None:
         raise MissingRightsError(
             f"role {administrator} may not keep an index of {table}; its owner grants that with: "

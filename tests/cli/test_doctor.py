@@ -699,6 +699,14 @@ def test_commands_are_broken_where_they_may_be(capsys):
     ]
 
 
+def test_commands_are_not_broken_in_quoted_names(capsys):
+    statement = (
+        'CREATE INDEX ON "Sales Department"."Quarterly  Order Items of the Year" ("Tenant Id")'
+    )
+    _print_advice(Advice("btree", "An index helps.", (statement,)))
+    assert capsys.readouterr().out.splitlines()[-1] == f"  {statement}"
+
+
 def test_tables_fit_a_terminal(capsys):
     print_table(["name", "where", "n"], [["index_" * 9, "part " * 20, 1]], most=60)
     printed = capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Rules for every command: exit codes, -q and -v, progress, columns that are shown."""
 
+import io
 import json
 import pty
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 import click
 import pytest
 from pg_hashindex.cli import _shared, main
+
+from pg_hashindex.db.progress import Progress
 
 pytestmark = pytest.mark.newest
 
@@ -178,3 +181,23 @@ def test_search_shows_text_columns(on, connection, index):
     assert on(*search, "--columns", "").stdout.splitlines()[0].split() == ["id", "distance"]
     assert on(*search, "--columns", "n").stdout.splitlines()[1].split()[2] == "3"
     assert "columns" not in json.loads(on(*search, "--json").stdout)[0]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "koi8-r", "utf-8"])
+def test_json_is_json_in_each_encoding(monkeypatch, encoding):
+    """Characters that the encoding lacks are escaped as JSON has it."""
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding=encoding, errors="backslashreplace")
+    monkeypatch.setattr(sys, "stdout", stream)
+    text = "café 中 \U0001f600 ê"
+    _shared.print_json({"text": text})
+    stream.flush()
+    assert json.loads(written.getvalue().decode(encoding)) == {"text": text}
+
+
+def test_closed_streams_are_no_terminals(monkeypatch):
+    """Python has None in place of a stream that the shell closed by >&-."""
+    monkeypatch.setattr(sys, "stderr", None)
+    with _shared.progress("working"):
+        with Progress("rows", 3) as bar:
+            bar.update()

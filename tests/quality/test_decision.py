@@ -170,3 +170,15 @@ def test_no_seed_changes_a_decision(connection, monkeypatch, table, memory):
         named = next(one.name for one in found.sets if one.taken)
         decided.add((found.decision.kind, named, found.decision.commands[-1:]))
     assert len(decided) == 1, decided
+
+
+def test_what_access_forces_keeps_an_index_that_serves():
+    """A set of vectors would take it."""
+    graph = There("graph", "", "vectors", 614 * MB, True, 1.0)
+    assert choose(replace(TEXTS, there=(graph,)), "hnsw").there == graph
+    assert choose(replace(TEXTS, there=(graph,), memory=600 * MB), "hnsw").kind == "vectors"
+    assert choose(replace(TEXTS, there=(graph,)), "lists").kind == "lists"
+
+
+def test_a_partition_gets_no_column():
+    assert kind(memory=400 * MB, toasted=True, stores=False) == "codes"

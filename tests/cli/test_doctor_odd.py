@@ -1,0 +1,119 @@
+"""doctor and quickstart on tables that are hardly filled, oddly named, or have indexes already."""
+
+import numpy as np
+import psycopg
+import pytest
+from test_doctor import bare, fill, points  # noqa: F401 (fixtures)
+
+from pg_hashindex import store
+from pg_hashindex.hashers import Thermometer
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality import advice
+from pg_hashindex.quality.doctor import diagnose
+
+pytestmark = pytest.mark.newest
+
+
+def test_rows_without_a_vector_do_not_count(bare):  # noqa: F811
+    """They are at the head of the table, as after a column was added."""
+    bare.execute(
+        "CREATE TABLE filling (id int PRIMARY KEY, v vector(3));"
+        "INSERT INTO filling SELECT n, CASE WHEN n > 18000 THEN ARRAY[n, 1, n % 7]::vector END "
+        "FROM generate_series(1, 20000) n; ANALYZE filling"
+    )
+    found = diagnose(bare, "filling", "v", sample=30, codes=False)
+    assert found.queries == 30
+    assert found.table.null_share == pytest.approx(0.9, abs=0.03)
+    assert found.table.rows == 20_000
+    facts = advice.facts_of(found, 0.95)
+    assert facts.rows == pytest.approx(2000, rel=0.3)
+
+
+def test_a_name_by_another_metric_does_not_answer(connection, items):
+    """Not for the recall that is wanted, and not for the set."""
+    model = (
+        Thermometer()
+        .fit(np.random.default_rng(0).standard_normal((100, 8)))
+        .to_model("far", metric="l2")
+    )
+    store.save(connection, model)
+    HashIndex.create(connection, "far", table="items", column="embedding", model="far")
+    found = diagnose(connection, "items", "embedding", sample=10, codes=False, metric="cosine")
+    assert [name.recall for name in found.names] == [None]
+    assert any("index far searches by l2: give --metric l2" in note for note in found.notes)
+    assert not any("far --" in command for command in found.decision.commands)
+    # Without an index of pgvector's, the metric is that of a name.
+    found = diagnose(connection, "items", "embedding", sample=10, codes=False)
+    assert (found.metric, found.metric_assumed) == ("l2", False)
+    assert found.names[0].recall is not None
+
+
+def test_an_index_of_another_column_is_not_of_this_one(bare, points):  # noqa: F811
+    fill(bare, "docs", points)
+    bare.execute(
+        "ALTER TABLE docs ADD title vector(8);"
+        "CREATE INDEX ON docs USING hnsw (title vector_l2_ops) WHERE v IS NOT NULL"
+    )
+    found = diagnose(bare, "docs", "v", sample=5, codes=False)
+    assert found.indexes == []
+    assert (found.metric, found.metric_assumed) == ("cosine", True)
+
+
+@pytest.mark.parametrize("role", ["Admin", "svc-app", "me@project.iam"])
+def test_quickstart_by_a_role_whose_name_needs_quotes(
+    bare,  # noqa: F811
+    empty_url,
+    run,
+    points,  # noqa: F811
+    role,
+    monkeypatch,
+):
+    monkeypatch.setattr(advice, "_FAST_MS", -1)
+    name = psycopg.sql.Identifier(role)
+    fill(bare, "docs", points)
+    bare.execute(
+        psycopg.sql.SQL(
+            "CREATE ROLE {0} LOGIN; ALTER TABLE docs OWNER TO {0}; "
+            "GRANT CREATE ON DATABASE {1} TO {0}; GRANT CREATE ON SCHEMA public TO {0}"
+        ).format(name, psycopg.sql.Identifier(bare.info.dbname))
+    )
+    url = empty_url.replace("postgres@", role.replace("@", "%40") + "@")
+    try:
+        run("quickstart", "docs", "v", "--access", "hnsw", "--yes", "--database-url", url)
+    finally:
+        bare.execute(
+            psycopg.sql.SQL(
+                "REASSIGN OWNED BY {0} TO postgres; DROP OWNED BY {0}; DROP ROLE {0}"
+            ).format(name)
+        )
+
+
+def test_quickstart_where_nothing_can_be_compared(bare, empty_url, run, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(advice, "_FAST_MS", -1)
+    bare.execute(
+        "CREATE TABLE one (id int PRIMARY KEY, v vector(3)); INSERT INTO one VALUES (1, '[1,2,3]')"
+    )
+    start = ("quickstart", "one", "v", "--yes", "--database-url", empty_url)
+    refused = run(*start, code=3)
+    assert "was measured (no query has a neighbour" in refused.stderr
+    done = run(*start, "--access", "hnsw")
+    assert "has fewer than two rows with a vector to compare" in done.stderr
+    assert "Undo all of it" in done.stdout
+
+
+def test_halfvecs_where_the_vectors_have_an_index(bare, empty_url, run, points, monkeypatch):  # noqa: F811
+    """A set of vectors would take that index, which does not fit into memory."""
+    monkeypatch.setattr(advice, "_FAST_MS", -1)
+    fill(bare, "docs", points)
+    bare.execute("CREATE INDEX full_hnsw ON docs USING hnsw (v vector_cosine_ops)")
+    monkeypatch.setattr(advice, "_stays", lambda *_: False)
+    start = ("quickstart", "docs", "v", "--access", "hnsw", "--yes", "--database-url", empty_url)
+    refused = run(*start, code=3)
+    statement = (
+        "CREATE INDEX CONCURRENTLY ON public.docs USING hnsw ((v::halfvec(8)) halfvec_cosine_ops) "
+        "WITH (ef_construction = 128);"
+    )
+    assert statement.replace("public.", "") in refused.stderr.replace("public.", "")
+    bare.execute(statement.encode())
+    run(*start)
+    assert HashIndex.open(bare, "docs_v").set == "vectors as halfvec in hnsw"
