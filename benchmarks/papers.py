@@ -153,7 +153,7 @@ def hashing(quick: int | None) -> Iterator[Part]:
 
 # Parameters that only change together.
 TOGETHER = {"s3plh": [("step", "step_by")], "cghash": [("max_triplets", "max_rows")]}
-SEEDS = {"sdh": 3, "itq": 5, "bgdh": 2}
+SEEDS = {"sdh": 3, "itq": 5, "bgdh": 5}
 VARIANTS = {
     "sdh": ("sdh", {}),
     "sdh, spread start": ("sdh", {"start": "spread"}),
