@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tracemalloc
 from inspect import getattr_static
 from pathlib import Path
 from typing import get_type_hints
@@ -293,6 +294,19 @@ def test_refuses_a_source_that_grows(rows):
     source = RowSource(lambda: [rows[: next(sizes)]])
     with pytest.raises(InvalidInputError, match="100 rows at first and 400 when read again"):
         source.mean()
+
+
+def test_some_rows_take_no_more_memory_than_all():
+    """One row less must not make each pass copy the others, which took 50 MB."""
+    X = np.random.default_rng(0).standard_normal((100_000, 128)).astype(np.float32)
+    chosen = np.arange(1, len(X))
+    source = RowSource(X).restricted_to(chosen)
+    tracemalloc.start()
+    mean = source.mean()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+    np.testing.assert_allclose(mean, X[chosen].mean(axis=0, dtype=np.float64), atol=1e-9)
 
 
 @base_and_those_that_check_more

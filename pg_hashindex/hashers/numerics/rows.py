@@ -84,7 +84,8 @@ class RowSource:
 
     def restricted_to(self, numbers: NDArray[np.integer]) -> "RowSource":
         """Return only the rows of these distinct numbers, in rising order."""
-        blocks = partial(_selected, self._blocks, np.sort(numbers))
+        size = _block_rows(self._given_dimension)
+        blocks = partial(_selected, self._blocks, np.sort(numbers), size)
         return self._with(_blocks=blocks, n_rows=len(numbers))
 
     def _with(self, **attributes: Any) -> "RowSource":
@@ -184,8 +185,7 @@ class RowSource:
                 raise InvalidInputError(f"block {number} of the rows: {error}") from error
             if held is None:
                 dimension = rows.shape[1]
-                size = min(_MAX_BLOCK_ROWS, max(1, _BLOCK_VALUES // dimension))
-                held = np.empty((size, dimension), np.float32)
+                held = np.empty((_block_rows(dimension), dimension), np.float32)
             taken = 0
             while taken < len(rows):
                 part = rows[taken : taken + len(held) - n_held]
@@ -198,6 +198,10 @@ class RowSource:
             yield held[:n_held]
 
 
+def _block_rows(dimension: int) -> int:
+    return min(_MAX_BLOCK_ROWS, max(1, _BLOCK_VALUES // dimension))
+
+
 def row_slices(n_rows: int, size: int = 8192) -> Iterator[slice]:
     """Yield slices of ``size`` rows, to work on an array in blocks."""
     for start in range(0, n_rows, size):
@@ -208,12 +212,15 @@ def _one_block(array: NDArray[np.floating]) -> tuple[NDArray[np.floating]]:
     return (array,)
 
 
-def _selected(source: BlockSource, numbers: NDArray[np.integer]) -> Iterator[ArrayLike]:
+def _selected(source: BlockSource, numbers: NDArray[np.integer], size: int) -> Iterator[ArrayLike]:
     start = 0
     for block in source():
         rows = np.asarray(block)
         low, high = np.searchsorted(numbers, (start, start + len(rows)))
-        yield rows[numbers[low:high] - start]
+        chosen = numbers[low:high] - start
+        # An array is one block, of which a pass must not copy the whole.
+        for part in row_slices(len(chosen), size):
+            yield rows[chosen[part]]
         start += len(rows)
 
 
