@@ -72,6 +72,25 @@ def test_far_groups_differ_in_the_first_bit():
     assert first[0] != first[60]
 
 
+def test_few_far_rows_leave_the_first_bit_to_the_others():
+    """Weights of edges to rows far away are all but 0, so rounding decided how they were cut."""
+    many = np.random.default_rng(0).standard_normal((1000, 4)).astype(np.float32)
+    rows = np.vstack([many, many[:5] / 10 + 300])
+    hasher = STH(n_bits=1, random_state=0).fit(rows)
+    assert hasher.eigenvalues_[0] > 1e-9
+    again = STH(n_bits=1, random_state=1).fit(rows)
+    first, other = (codes.unpack(h.codes_, 1)[:, 0] for h in (hasher, again))
+    assert np.isin((first == other).mean(), (0, 1))
+
+
+def test_no_bit_is_constant_however_many_there_are():
+    W = scipy.sparse.csr_array(literal_weights(6))
+    D = np.diag(W.sum(axis=1))
+    values, Y = eigenmap(W, 58, np.ones(60) + np.arange(60))
+    np.testing.assert_allclose(values, scipy.linalg.eigh(D - W.toarray(), D)[0][1:59], atol=1e-9)
+    np.testing.assert_allclose(Y.T @ D @ np.ones(60), 0, atol=1e-9)
+
+
 def test_equal_rows_count_once():
     once = STH(n_bits=4, n_nearest=6, random_state=0).fit(X)
     order = np.r_[np.arange(60)[::-1], np.repeat(7, 20)]
