@@ -12,7 +12,7 @@ from ..errors import InvalidInputError
 from ..hashers.numerics.projections import leading_eigenvector, with_fixed_signs
 from ..models.layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
 from .base import Hasher
-from .numerics.kernels import choose_anchors, mean_squared_distance
+from .numerics.kernels import check_size, choose_anchors, mean_squared_distance
 from .numerics.rows import RowSource, row_slices, scratch_array
 from .parameters import Positive, integer
 from .supervision.labels import Supervision
@@ -76,6 +76,8 @@ class SGH(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         scaling = [shift(-rows.mean()), normalize()] if self.scale == "unit" else []
         scaled = rows.through(*scaling)
+        if self.scale is None:
+            check_size(scaled)
         anchors = choose_anchors(scaled, self.anchors, self.n_anchors, rng)
         width = mean_squared_distance(scaled, anchors)
         kernel = rbf(anchors, 1 / (2 * width))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import AGH, KSH, S3PLH, SDH, USPLH
+from pg_hashindex.hashers import AGH, KSH, S3PLH, SDH, SGH, USPLH
 
 
 @pytest.mark.parametrize("kind", [USPLH, S3PLH])
@@ -29,6 +29,14 @@ def test_refuses_rows_of_a_size_beyond_float32(kind, size, rows, labels):
     with pytest.raises(InvalidInputError, match="mean squared distance of the rows is .* multiply"):
         kind(n_bits=8, random_state=0).fit(scaled, labels)
     assert kind(n_bits=8, normalize="l2", random_state=0).fit(scaled, labels).n_bits_ == 8
+
+
+@pytest.mark.parametrize("size", [1e-25, 1e18])
+def test_sgh_refuses_rows_of_such_a_size_only_as_they_are(size, rows):
+    scaled = (size * rows).astype(np.float32)
+    with pytest.raises(InvalidInputError, match="mean squared distance of the rows is .* multiply"):
+        SGH(n_bits=8, scale=None, random_state=0).fit(scaled)
+    assert SGH(n_bits=8, random_state=0).fit((1e-10 * rows).astype(np.float32)).n_bits_ == 8
 
 
 @pytest.mark.parametrize(("kind", "n_bits"), [(USPLH, 6), (S3PLH, 40)])
