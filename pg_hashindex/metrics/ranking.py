@@ -145,8 +145,13 @@ def _hits(
         if ties == "order":
             yield _single_rows(distances, relevant[block])
             continue
-        if weights is not None or distances.dtype.kind == "f":
-            # Distances of a caller may be any numbers; their ranks are small.
+        if (
+            weights is not None
+            or distances.dtype.kind == "f"
+            or distances.max() >= distances.shape[1]
+        ):
+            # Distances may be any numbers, and those of long codes more than there are rows; ranks
+            # are below the number of rows.
             distances = np.stack([np.unique(d, return_inverse=True)[1] for d in distances])
         yield _groups(distances, relevant[block])
 

@@ -1,5 +1,7 @@
 """Averaged ties are the mean over every order that the distances allow."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from fixtures import rankings
@@ -102,3 +104,19 @@ def test_one_large_group_of_ties():
         score = metrics.mean_average_precision(*arrays, top=top, ties="average")
         assert score == pytest.approx(0.1, abs=tolerance)
     assert metrics.mean_average_precision(*arrays, ties="order") == 1
+
+
+def test_codes_of_more_bits_than_there_are_rows_take_little_memory():
+    """A count for each distance of each query took 200 MB."""
+    rng = np.random.default_rng(0)
+    queries, rows = (rng.integers(0, 256, (n, 2_000), np.uint8) for n in (1_000, 12))
+    relevant = rng.random((1_000, 12)) < 0.4
+    tracemalloc.start()
+    score = metrics.mean_average_precision(queries, rows, relevant, ties="average")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
+    weighted = metrics.mean_average_precision(
+        queries, rows, relevant, ties="average", weights=np.ones(16_000)
+    )
+    assert score == pytest.approx(weighted)
