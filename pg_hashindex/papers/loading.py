@@ -264,11 +264,18 @@ def load_splits(
     """
     file = ArrayFile(data)
     names = (labels, graph, triplets, pairs, graph_features)
-    X = scaled_rows(file.read_vectors(vectors, [name for name in names if name is not None]))
+    given_rows = file.read_vectors(vectors, [name for name in names if name is not None])
+    X = scaled_rows(given_rows)
     others = [path for path in (queries, train_rows) if isinstance(path, Path)]
     ends = [len(X)]
     for path, own in zip(others, ("test", "train"), strict=False):
-        rows = scaled_rows(ArrayFile(path).read_vectors(usual=("X", own)))
+        more = ArrayFile(path).read_vectors(usual=("X", own))
+        if (more.dtype == np.uint8) != (given_rows.dtype == np.uint8):
+            raise InvalidInputError(
+                f"{path} has rows of {more.dtype}, {data} of {given_rows.dtype}, and uint8 is "
+                "divided by 255; give both as uint8, or both as numbers of one scale"
+            )
+        rows = scaled_rows(more)
         if rows.shape[1] != X.shape[1]:
             raise InvalidInputError(
                 f"{path} has rows of {rows.shape[1]} dimensions, {data} of {X.shape[1]}"

@@ -196,12 +196,17 @@ def test_queries_and_training_rows_of_files_of_their_own(parts):
         ({"queries": "flat.npy"}, "flat.npy has rows of 2 dimensions, .*base.npy of 6"),
         ({"queries": "query.npy", "train_rows": 1}, "train_rows must be 2 or more, got 1"),
         ({"queries": "query.npy", "labels": "y.npy"}, "there are 20 labels for 15 rows"),
+        (
+            {"queries": "bytes.npy"},
+            "bytes.npy has rows of uint8, .*base.npy of float32, and uint8 is divided by 255",
+        ),
         ({"queries": "none.npy"}, "none.npy: .*No such file"),
     ],
 )
 def test_refuses_files_of_their_own(parts, options, message):
     folder, _ = parts
     np.save(folder / "flat.npy", np.ones((3, 2)))
+    np.save(folder / "bytes.npy", np.ones((3, 6), np.uint8))
     given = {
         name: folder / value if str(value).endswith(".npy") else value
         for name, value in options.items()
