@@ -41,6 +41,8 @@ class Method:
     choices
         The values of parameters to try on training rows held back; the best are used. With the
         preset ``paper``, parameters that the paper chooses so are chosen among its values.
+    split_anchors
+        The rows that ``anchors="split"`` stands for; `with_anchors` reads them.
     """
 
     hasher: str
@@ -49,6 +51,7 @@ class Method:
     labels: Literal["all", "labelled"] = "all"
     preset: Preset = "default"
     choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    split_anchors: NDArray[np.floating] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -73,13 +76,18 @@ class Method:
                 f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits, seed and preset "
                 "are given as such"
             )
-        return make_hasher(
+        hasher = make_hasher(
             self.hasher,
             preset=self.preset,
             n_bits=n_bits,
             random_state=random_state,
             **self.parameters,
         )
+        if self.split_anchors is not None:
+            # Their number may be chosen, so it is known only now.
+            count = getattr(hasher, "n_anchors", None)
+            hasher.set_params(anchors=self.split_anchors[:count])
+        return hasher
 
     def settings(self) -> dict[str, Any]:
         """Return all parameters, with their defaults, as JSON values.
@@ -104,7 +112,7 @@ class Method:
         return replace(self, parameters={**self.parameters, **chosen}, choices={})
 
     def with_anchors(self, split: Split) -> "Method":
-        """Return the method with the rows that the split names as anchors, if it wants those."""
+        """Return the method with the rows of ``anchors="split"``, if it has this parameter."""
         # Anchors may also be an array, which cannot be compared.
         if str(self.parameters.get("anchors")) != "split":
             return self
@@ -112,9 +120,7 @@ class Method:
             raise InvalidInputError(
                 f"{self.name} is to take the anchors of the split, but the split has no 'anchors'"
             )
-        count = self.parameters.get("n_anchors", getattr(HASHERS[self.hasher], "n_anchors", None))
-        anchors = split.train[split.anchors[:count]]
-        return replace(self, parameters={**self.parameters, "anchors": anchors})
+        return replace(self, split_anchors=split.train[split.anchors])
 
     def fit_arguments(
         self, split: Split, hasher: Hasher

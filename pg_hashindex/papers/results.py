@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import UNREADABLE, InvalidInputError
 from ..quality.scores import SCORING, Measures
 from ..training.array_files import SUFFIXES
@@ -22,8 +24,8 @@ class Results:
     """Outcomes of `compare`, kept in a file: several programs may add to it at a time.
 
     A line has all that a measurement depends on: the data and the split by the names of their files
-    and a digest of what is in them, how the split was drawn, the method's settings, bits, seed,
-    truths and measures; and then what `Outcome.as_dict` returns.
+    and a digest of what is in them, how the split was drawn, the method's settings, anchors, bits,
+    seed, truths and measures; and then what `Outcome.as_dict` returns.
 
     Parameters
     ----------
@@ -101,6 +103,10 @@ class Results:
     def _key(self, method: Method, n_bits: int, seed: int) -> dict[str, Any]:
         made = {name: getattr(method, name) for name in ("hasher", "labels")}
         made["choices"] = dict(method.choices)
+        anchors = method.parameters.get("anchors")
+        if isinstance(anchors, np.ndarray):
+            anchors = hashlib.sha256(anchors.tobytes()).hexdigest()[:_DIGEST_LETTERS]
+        made["anchors"] = anchors
         of_run = {"method": method.name, "n_bits": n_bits, "seed": seed, "scoring": SCORING}
         return _plain(self.facts | of_run | made | {"settings": method.settings()})
 

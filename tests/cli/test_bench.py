@@ -353,6 +353,21 @@ def test_measurements_are_kept_in_a_file(bench, data, tmp_path):
     assert "known from" not in bench(*arguments, "itq").stderr
 
 
+def test_kept_measurements_tell_anchors_of_the_split_from_drawn_ones(bench, tmp_path):
+    X, y = clustered()
+    files = tmp_path / "d.npz", tmp_path / "s.npz"
+    np.savez(files[0], X=X, y=y)
+    rows = np.arange(40, 400)
+    np.savez(files[1], query=np.arange(40), database=rows, train=rows, anchors=np.arange(50))
+    arguments = ("--data", files[0], "--split", files[1], "--json", tmp_path / "kept.jsonl")
+    arguments += ("--methods", "sgh", "--bits", 8, "--param", "sgh.n_anchors=20")
+    bench(*arguments)
+    of_split = ("--param", "sgh.anchors=split")
+    assert "known from" not in bench(*arguments, *of_split).stderr
+    for again in ((), of_split):
+        assert "known from" in bench(*arguments, *again).stderr
+
+
 def test_files_of_measurements_that_are_refused(bench, data, tmp_path, monkeypatch):
     kept = tmp_path / "kept.jsonl"
     arguments = ("--data", data, "--json", kept, "--bits", 4, "--methods", "lsh")

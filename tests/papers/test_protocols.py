@@ -210,6 +210,10 @@ def test_anchors_of_the_split(split):
     given = Method("sgh", {"anchors": split.train[np.arange(50, 30, -1)]})
     (expected,) = compare(split, [given], [8], truths=[LABEL])
     assert outcome.scores["label"].values == expected.scores["label"].values
+    chosen = Method("sgh", {"anchors": "split"}, choices={"n_anchors": [4, 20]})
+    (found,) = compare(anchored, [chosen], [8], truths=[LABEL])
+    assert found.tried[0]["MAP"] < found.tried[1]["MAP"]
+    assert found.scores["label"].values == expected.scores["label"].values
 
 
 def test_seeds_are_means_and_standard_deviations(split):
