@@ -15,6 +15,7 @@ from ..hashers import HASHERS, Preset, make_hasher
 from ..hashers.base import Hasher
 from ..hashers.numerics.rows import BlockSource, RowSource
 from ..hashers.numerics.threads import one_blas_thread
+from ..hashers.parameters import TooManyBitsError
 from ..hashers.supervision.labels import Labels, Supervision
 from ..metrics import precision_at_k
 from ..metrics.search import CodeRanks
@@ -221,7 +222,7 @@ def _fit(
     X: NDArray[Any], hasher: Hasher, random_state: int, force: bool, known: Mapping[str, Any]
 ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp], Labels | None]:
     """Fit on the rows that are not held back; return all rows, both parts and the labels."""
-    _settle_bits(len(X), X.shape[1], hasher, force)
+    settled = _settle_bits(len(X), X.shape[1], hasher, force)
     supervision = Supervision.read(len(X), *known.values())
     hidden = held_back(len(X), supervision, random_state)
     seen = np.setdiff1d(np.arange(len(X)), hidden)
@@ -233,7 +234,9 @@ def _fit(
     else:
         rows, kept = X[seen], supervision.restricted_to(seen)
     y = None if kept.labels is None else kept.labels.indicator
-    hasher.fit(
+    _fit_bits(
+        hasher,
+        settled,
         rows,
         y,
         pairs=kept.pairs,
@@ -242,6 +245,18 @@ def _fit(
         graph_features=kept.graph_features,
     )
     return X, seen, hidden, supervision.labels
+
+
+def _fit_bits(hasher: Hasher, settled: bool, *rows: Any, **known: Any) -> None:
+    """Fit; if no ``n_bits`` was given, learn the bits that the rows have, as `Hasher.fit` does."""
+    while True:
+        try:
+            hasher.fit(*rows, **known)
+            return
+        except TooManyBitsError as error:
+            if not settled or error.most < 1:
+                raise
+            hasher.n_bits = error.most
 
 
 def _fit_in_blocks(
@@ -257,10 +272,10 @@ def _fit_in_blocks(
             f"{hasher.method} only encodes its training rows, which it holds in memory; train it "
             "on an array"
         )
-    _settle_bits(source.n_rows, source.dimension, hasher, force)
+    settled = _settle_bits(source.n_rows, source.dimension, hasher, force)
     hidden = held_back(source.n_rows, Supervision.read(source.n_rows), random_state)
     seen = np.setdiff1d(np.arange(source.n_rows), hidden)
-    hasher.fit(source.restricted_to(seen).blocks)
+    _fit_bits(hasher, settled, source.restricted_to(seen).blocks)
     rng = np.random.default_rng(random_state)
     among = np.sort(rng.permutation(seen)[:_MEASURED_ROWS])
     X = source.rows(np.concatenate([hidden, among]))
@@ -279,10 +294,14 @@ def default_bits(hasher: Hasher, n_rows: int, dimension: int) -> int:
     return max(1, min(most, n_rows // 10))
 
 
-def _settle_bits(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> None:
-    """Choose the number of bits if none is given, and refuse too few rows for it."""
+def _settle_bits(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> bool:
+    """Choose the number of bits if none is given, and refuse too few rows for it.
+
+    Returns whether it has set ``n_bits`` of the hasher.
+    """
     fewer = default_bits(hasher, n_rows, dimension)
-    if hasher.n_bits is None and fewer < hasher.default_bits(dimension):
+    settled = hasher.n_bits is None and fewer < hasher.default_bits(dimension)
+    if settled:
         hasher.n_bits = fewer
     n_bits = hasher.n_bits or hasher.default_bits(dimension)
     # A mean is learned from all rows, however many there are of them.
@@ -293,6 +312,7 @@ def _settle_bits(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> No
             f"{least} a model is bad without any sign of it; train on more rows, learn fewer bits, "
             "or force it"
         )
+    return settled
 
 
 def check_method_takes(method: str, known: Collection[str]) -> None:

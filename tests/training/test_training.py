@@ -91,6 +91,19 @@ def test_defaults(embeddings):
         shape(long, "thermometer", cuts=3)
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("rows", [1500, 3000])
+def test_default_bits_are_at_most_those_that_the_rows_have(rows, blocks):
+    """Whether the number of rows or the method's default is above what the rows have."""
+    rng = np.random.default_rng(0)
+    plane = rng.standard_normal((rows, 20)) @ rng.standard_normal((20, 300))
+    X = plane.astype(np.float32)
+    model = train((lambda: iter([X])) if blocks else X, "m", "pcah")
+    assert (model.n_projections, model.parameters["n_bits"]) == (20, 20)
+    with pytest.raises(InvalidInputError, match="n_bits is 150"):
+        train(X, "m", "pcah", n_bits=150, cuts=1, force=True)
+
+
 @pytest.mark.parametrize(("rows", "bits", "least"), [(999, 8, 1000), (1999, 200, 2000)])
 def test_too_few_rows(embeddings, rows, bits, least):
     with pytest.raises(InvalidInputError, match=f"{rows} rows are too few .* {least}"):
