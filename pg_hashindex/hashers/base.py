@@ -285,6 +285,8 @@ class Hasher(ABC):
         self._ones = _ones_above(
             projections, {SIGNS, *(self._cuts(n, metric) for n in _STEPS for metric in metrics)}
         )
+        # `set_params` must not change what models say they were trained with.
+        self._fitted_settings = self.settings()
 
     def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:
         taken = self.learns_from
@@ -332,6 +334,10 @@ class Hasher(ABC):
     def _own_cuts(self, metric: Metric) -> int:
         """Return the cuts of `encode`: the codes of papers are signs."""
         return 1
+
+    def _n_bits_again(self, n_cuts: int) -> int:
+        """Return the ``n_bits`` that repeat the training of a model of this number of cuts."""
+        return self.n_bits_
 
     def _cuts(self, n_cuts: int, metric: Metric) -> Cuts:
         if n_cuts == 1:
@@ -512,7 +518,8 @@ class Hasher(ABC):
             self.dimension_,
             self.layers_,
             metric,
-            self.settings() | {"n_bits": self.n_bits_, "random_state": self.seed_},
+            self._fitted_settings
+            | {"n_bits": self._n_bits_again(cuts), "random_state": self.seed_},
             {**self.training_, **(training or {})},
             bit_weights=self._bit_weights(),
             network=self._network(),

@@ -65,6 +65,8 @@ class Thermometer(Hasher):
         sample = rows.rows(_every(places, max(_LEAST_ROWS, _SAMPLE_VALUES // rows.dimension)))
         self._sample, self._mean = sample, mean
         self._chosen: dict[Metric, int] = {}
+        known = self.n_bits is not None or len(sample) <= _K + 1
+        self._known_cuts = self.default_cuts(self.n_bits_) if known else None
         return [shift(-mean)]
 
     def default_bits(self, dimension: int) -> int:  # noqa: D102
@@ -79,11 +81,14 @@ class Thermometer(Hasher):
         return self.chosen_cuts(metric)
 
     def chosen_cuts(self, metric: Metric) -> int:  # noqa: D102
-        if self.n_bits is not None or len(self._sample) <= _K + 1:
-            return self.default_cuts(self.n_bits_)
+        if self._known_cuts is not None:
+            return self._known_cuts
         if metric not in self._chosen:
             self._chosen[metric] = self._best_cuts(metric)
         return self._chosen[metric]
+
+    def _n_bits_again(self, n_cuts: int) -> int:
+        return self.n_bits_ * n_cuts
 
     def _best_cuts(self, metric: Metric) -> int:
         n = len(self._sample)

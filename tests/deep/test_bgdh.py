@@ -329,6 +329,8 @@ def test_a_training_row_is_placed_by_its_edges(params):
     placed = weights.any(axis=1)
     u = network.place(seen[placed].astype(np.float32), scipy.sparse.csr_array(weights[placed]))
     before = hasher.codes_.copy()
+    # Parameters of the next training.
+    hasher.set_params(normalize=None, n_nearest=1, graph="landmarks", radius=9.0)
     found = hasher.place(new[placed])
     assert np.array_equal(np.unpackbits(found, axis=1)[:, :BITS], u > 0)
     # The model knows them from now on, and the rows of the training as before.

@@ -8,7 +8,7 @@ from pgvector import Vector
 
 from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import ITQ, LSH, PCAH, Thermometer
+from pg_hashindex.hashers import ITQ, LSH, PCAH, Thermometer, make_hasher
 from pg_hashindex.models import codes
 from pg_hashindex.models.layers import affine, shift
 from pg_hashindex.models.model import Model
@@ -98,6 +98,31 @@ def test_thermometer_by_dimensions():
     for n in (4, 20, 72):
         with pytest.raises(InvalidInputError, match=f"1 to 8 times 8, or left out; got {n}"):
             bits(8, n_bits=n)
+
+
+def test_recorded_parameters_of_a_thermometer_repeat_its_training():
+    for given, metric, cuts in (
+        ({}, "l2", None),
+        ({}, "ip", None),
+        ({}, "l2", 5),
+        ({"n_bits": 32}, "l2", None),
+    ):
+        model = (
+            Thermometer(random_state=0, **given).fit(ROWS).to_model("m", metric=metric, cuts=cuts)
+        )
+        assert model.parameters["n_bits"] == model.n_bits
+        again = make_hasher("thermometer", **model.parameters).fit(ROWS)
+        same = again.to_model("m", metric=metric)
+        assert (same.checksum, same.parameters) == (model.checksum, model.parameters)
+
+
+def test_parameters_that_are_set_after_training_change_no_model():
+    hasher = Thermometer(random_state=0).fit(ROWS)
+    before = hasher.to_model("m")
+    hasher.set_params(n_bits=16, normalize="l2", random_state=7)
+    after = hasher.to_model("m")
+    assert (after.checksum, after.parameters) == (before.checksum, before.parameters)
+    assert hasher.fit(ROWS).to_model("m").n_bits == 16
 
 
 def test_training_takes_the_length_of_a_code():

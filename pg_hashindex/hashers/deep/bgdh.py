@@ -299,7 +299,7 @@ class BGDH(DPSH):
     def _scaled(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return rows as the network takes them."""
         scaled = rows.astype(np.float32)
-        return normalize().apply(scaled) if self.normalize else scaled
+        return normalize().apply(scaled) if self._fitted_settings["normalize"] else scaled
 
     def _edges_by_distance(
         self, rows: NDArray[np.floating], graph_features: ArrayLike | None
@@ -322,10 +322,16 @@ class BGDH(DPSH):
             by = as_rows(graph_features, dimension=self._objects.shape[1]).astype(np.float32)
             if len(by) != len(rows):
                 raise InvalidInputError(f"there are {len(by)} graph_features for {len(rows)} rows")
+        fitted = self._fitted_settings
         found = edges_of_new_rows(
-            by, self._objects, int(self.n_nearest), self.radius, self.edge_weights, graph.width
+            by,
+            self._objects,
+            fitted["n_nearest"],
+            fitted["radius"],
+            fitted["edge_weights"],
+            graph.width,
         )
-        if self.graph == "neighbours":
+        if fitted["graph"] == "neighbours":
             return found
         through = scipy.sparse.csr_array(found @ shares(scipy.sparse.csr_array(graph.edges.T)))
         through.eliminate_zeros()
