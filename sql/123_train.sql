@@ -20,6 +20,8 @@ BEGIN
     ELSIF name !~ '^[^:\x01-\x1f]{1,63}$' THEN
         RAISE EXCEPTION '"%" cannot name a model', name
             USING ERRCODE = 'invalid_name', HINT = 'Use 1 to 63 characters, none of them a colon or a control character.';
+    ELSIF name = 'none' THEN
+        RAISE EXCEPTION '"none" cannot name a model' USING ERRCODE = 'invalid_name', HINT = 'It stands for an index without one; use another name.';
     ELSIF method IS NULL OR method NOT IN ('thermometer', 'sign') THEN
         RAISE EXCEPTION 'method "%" cannot be trained in SQL', method
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use thermometer or sign; pg-hashindex model train has the others.';
@@ -341,7 +343,7 @@ BEGIN
     SELECT o.* INTO cuts, dimension FROM hashindex._check_training(name, table_name, column_name, method, cuts, metric, sample, seed) o;
 
     -- A sample that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so whole
-    -- pages of it are drawn. At most 256 MB are held.
+    -- pages of it are drawn. At most 256 MB are held. By cosine a vector of zeros has no distance, and is left out.
     sample := least(sample, 67108864 / dimension);
     rows_in_table := sum(greatest(c.reltuples, 0)) FROM pg_class c
     WHERE c.oid = table_name OR c.oid IN (SELECT t.relid FROM pg_partition_tree(table_name) t);
@@ -349,16 +351,16 @@ BEGIN
         EXECUTE format('SELECT count(%I) FROM %s', column_name, table_name) INTO rows_in_table;
     END IF;
     EXECUTE format(
-        'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE {ext}.vector_norm(b.%I::{ext}.vector) < 1e15 AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
+        'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE {ext}.vector_norm(b.%I::{ext}.vector) < 1e15 AND {ext}.vector_norm(b.%I::{ext}.vector) %s 0 AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
         format(CASE WHEN metric = 'cosine' THEN '{ext}.l2_normalize(b.%I::{ext}.vector)' ELSE 'b.%I::{ext}.vector' END, column_name),
         table_name,
-        CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name,
+        CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name, column_name, CASE metric WHEN 'cosine' THEN '>' ELSE '>=' END,
         CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
     ) INTO rows USING sample, least(1, 1.2 * sample / rows_in_table), seed;
     IF coalesce(cardinality(rows), 0) < least_rows THEN
         RAISE EXCEPTION '% rows are too few to learn from', coalesce(cardinality(rows), 0)
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Let the %s have %s rows or more%s.', CASE WHEN sample < least_rows THEN 'sample' ELSE 'table' END, least_rows, CASE WHEN NOT force THEN ', or pass force => true' END);
+                  HINT = format('Let the %s have %s rows or more%s%s.', CASE WHEN sample < least_rows THEN 'sample' ELSE 'table' END, least_rows, CASE WHEN metric = 'cosine' THEN ' that are not zeros' END, CASE WHEN NOT force THEN ', or pass force => true' END);
     ELSIF EXISTS (SELECT FROM unnest(rows) r(v) WHERE {ext}.vector_dims(r.v) <> dimension) THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of several dimensions', column_name, table_name
             USING ERRCODE = 'datatype_mismatch', HINT = 'A model takes one.';
@@ -399,7 +401,7 @@ BEGIN
     LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE;
     INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, cuts, parameters, training, checksum, profile, layers)
     SELECT name, coalesce(max(m.version), 0) + 1, method, dimension, dimension * cuts, metric, cut_values,
-        jsonb_build_object('n_bits', dimension, 'random_state', seed, 'normalize', CASE WHEN metric = 'cosine' THEN 'l2' END)
+        jsonb_build_object('n_bits', dimension * cuts, 'random_state', seed, 'normalize', CASE WHEN metric = 'cosine' THEN 'l2' END)
         || CASE method WHEN 'sign' THEN '{"center": "mean"}' ELSE '{}' END::jsonb,
         bits || CASE WHEN recall IS NULL THEN '{}' ELSE jsonb_build_object('recall', recall) END || jsonb_build_object('rows', cardinality(rows), 'held_back_rows', 0, 'seconds', round(extract(epoch FROM clock_timestamp() - started), 3)),
         -- As Model.checksum of pg_hashindex/models/model.py; float4 in the order of little-endian machines.

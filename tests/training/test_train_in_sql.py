@@ -78,6 +78,7 @@ def test_thermometer_is_that_of_python(filled, uneven, metric, given):
     same = hasher.to_model("texts", metric=metric, **given)
     assert (model.method, model.n_bits) == ("thermometer", same.n_bits)
     assert len(model.cuts) == given.get("cuts", len(same.cuts))
+    assert model.parameters == same.parameters
     np.testing.assert_allclose(model.cuts, same.cuts, rtol=1e-5)
     np.testing.assert_allclose(model.layers[-1].bias, same.layers[-1].bias, rtol=1e-5, atol=1e-7)
     assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
@@ -134,6 +135,20 @@ def test_its_profile_and_facts_are_those_of_its_rows(filled, uneven, given):
     }
 
 
+def test_rows_of_zeros_are_left_out_by_cosine(filled):
+    """They would find each other by one code, and so recall be measured too high."""
+    expected = train(filled, metric="cosine")
+    filled.execute(
+        'INSERT INTO "A b".texts (id, "the vector") '
+        f"SELECT n, array_fill(0, ARRAY[{DIMENSION}])::vector FROM generate_series(2000, 2999) n"
+    )
+    model = train(filled, metric="cosine")
+    assert model.training["rows"] == ROWS
+    assert model.checksum == expected.checksum
+    assert model.training["recall"] == expected.training["recall"]
+    assert train(filled, metric="l2").training["rows"] == ROWS + 1000
+
+
 def test_the_metric_is_cosine_by_default(filled):
     filled.execute("SELECT hashindex.train('m', '\"A b\".texts', 'the vector', 'sign')")
     assert store.load(filled, "m").metric == "cosine"
@@ -164,6 +179,7 @@ def test_a_halfvec_column_and_partitions(filled):
 REFUSED = [
     ({"name": None}, "name is NULL"),
     ({"name": "a:b"}, '"a:b" cannot name a model'),
+    ({"name": "none"}, '"none" cannot name a model'),
     ({"name": ""}, '"" cannot name a model'),
     ({"table_name": None}, "table_name is NULL"),
     ({"column_name": None}, "column_name is NULL"),
@@ -190,7 +206,7 @@ REFUSED = [
     ),
     ({"table_name": "empty"}, 'has no row with a vector in column "the vector"'),
     ({"table_name": "mixed"}, "holds vectors of several dimensions"),
-    ({"table_name": "zeros", "metric": "cosine"}, "are all equal"),
+    ({"table_name": "zeros", "metric": "cosine"}, "0 rows are too few"),
     ({"table_name": "zeros"}, "are all equal"),
 ]
 
@@ -230,6 +246,10 @@ def test_force_takes_few_rows(filled):
         (
             {"table_name": "wide"},
             "Let the table have 1000 rows or more, or pass force => true.",
+        ),
+        (
+            {"table_name": "wide", "metric": "cosine"},
+            "Let the table have 1000 rows or more that are not zeros, or pass force => true.",
         ),
     ],
     ids=str,
