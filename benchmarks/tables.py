@@ -433,7 +433,8 @@ TABLES = {
     ),
     "bgdh": lambda: paper(
         *((f"bgdh_{what}", 32, "MAP@5000") for what in ("500", "250", "50", "packages")),
-        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("mnist_50", "packages_20")),
+        *((f"bgdh_mnist_{labels}", 32, "MAP@5000") for labels in (500, 250, 50)),
+        ("bgdh_packages_20", 32, "MAP@5000"),
         ("bgdh_50", 32, COSTS[0]),
     ),
     "sadih": lambda: paper(
