@@ -57,23 +57,27 @@ $$;
 
 -- Raises an error unless the transaction sees an index's codes, they are kept fresh by triggers of its table, and hide no rows that the table
 -- lets the caller read.
-CREATE OR REPLACE FUNCTION hashindex._require_codes(index_name text, table_name text, seen boolean, kept boolean, codes text) RETURNS void
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+CREATE OR REPLACE FUNCTION hashindex._require_codes(i hashindex.index, s hashindex.index_set) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    codes text := 'hashindex.' || hashindex._part_of(s, 'codes');
 BEGIN
-    IF NOT seen AND NOT EXISTS (SELECT FROM hashindex.index_set s WHERE s.index_name = _require_codes.index_name AND s.state = 'used' AND s.encoded) THEN
-        RAISE EXCEPTION 'index "%" is not yet encoded', index_name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', index_name);
-    ELSIF NOT seen THEN
-        RAISE EXCEPTION 'index "%" has been built again since this statement began', index_name
+    IF NOT s.encoded THEN
+        RAISE EXCEPTION 'index "%" is not yet encoded', i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', i.name);
+    ELSIF to_regclass(codes) IS NULL THEN
+        RAISE EXCEPTION 'index "%" has been built again since this statement began', i.name
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    ELSIF NOT kept THEN
-        RAISE EXCEPTION 'table % is not the one that index "%" has codes of: it may have been dropped and recreated, or restored', table_name, index_name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index check %s', index_name);
-    ELSIF row_security_active(to_regclass(codes)) AND hashindex._rows_are_hidden(table_name, codes) THEN
-        RAISE EXCEPTION 'the codes of index "%" do not follow the policies of % as they are now', index_name, table_name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('As the administrator, run: pg-hashindex index grant %s ROLE', index_name);
+    ELSIF NOT hashindex._is_bound(i, s) OR hashindex._not_plain(base::regclass) IS NOT NULL
+        OR NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)) THEN
+        RAISE EXCEPTION 'table % is not the one that index "%" has codes of: it may have been dropped and recreated, or restored', base, i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index check %s', i.name);
+    ELSIF row_security_active(to_regclass(codes)) AND hashindex._rows_are_hidden(base, codes) THEN
+        RAISE EXCEPTION 'the codes of index "%" do not follow the policies of % as they are now', i.name, base
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('As the administrator, run: pg-hashindex index grant %s ROLE', i.name);
     END IF;
 END
 $$;

@@ -131,13 +131,8 @@ SET extra_float_digits = 1
 SET quote_all_identifiers = off
 SET standard_conforming_strings = on
 AS $$
-DECLARE
-    parts jsonb := hashindex._parts(i, s);
-    base text := format('%I.%I', i.schema_name, i.table_name);
-    mark text := format('index %s: ', i.name);
 BEGIN
-    PERFORM hashindex._create_function('search_lists', parts, format('%snearest rows of %s', mark, base));
-    PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
+    PERFORM hashindex._create_function('search_lists', hashindex._parts(i, s), format('index %s: nearest rows of %I.%I', i.name, i.schema_name, i.table_name));
 END
 $$;
 

@@ -13,10 +13,10 @@ BEGIN
         -- The schema of pgvector.
         'ext', '{ext}',
         -- The index, also as a literal.
-        'index_name', i.name, 'index', quote_literal(i.name), 'used_index', quote_literal(i.name),
+        'index_name', i.name, 'index', quote_literal(i.name),
         -- The table; its columns of vectors and of tenants.
         'table', base, 'table_literal', quote_literal(base),
-        'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
+        'column', quote_ident(i.column_name),
         'tenant', quote_ident(i.tenant_column), 'tenant_literal', quote_literal(i.tenant_column),
         -- The set, and its tables of codes, of landmarks, of written keys, and of codes that are yet to be put in order.
         'set_id', s.id, 'code_table', 'hashindex.' || hashindex._part_of(s, 'codes'), 'code_table_literal', quote_literal('hashindex.' || hashindex._part_of(s, 'codes')),
@@ -65,7 +65,7 @@ BEGIN
     RETURN jsonb_build_object(
         -- The functions of the set.
         'search', format('hashindex.%I', 'search_' || named),
-        'within', format('hashindex.%I', 'within_' || named), 'sync', format('hashindex.%I', hashindex._sync_name(i.name)),
+        'sync', format('hashindex.%I', hashindex._sync_name(i.name)),
         'refresh', 'hashindex.refresh_' || s.id,
         -- Defaults of candidates and effort; whether candidates are looked for in lists.
         'n', coalesce(s.candidates, 40), 'effort', coalesce(s.effort, 80), 'lists', s.trained_rows IS NOT NULL,
@@ -129,9 +129,7 @@ BEGIN
               AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
         ) THEN 'EXISTS (SELECT FROM pg_class c WHERE c.oid = TG_RELID AND pg_has_role(c.relowner, current_user, ''USAGE'') AND (NOT hashindex_strict OR c.xmax = ''0''::xid)) OR '
         END, format('NOT EXISTS (SELECT FROM hashindex._other_owners(TG_RELID, %L)))', hashindex._read_columns(i))),
-        -- Whether the codes are complete for this snapshot, are of this table, and were not dropped by a build.
-        'codes_are_seen', hashindex._fill('EXISTS (SELECT FROM hashindex.index_set x WHERE {seen})', conditions),
-        'codes_are_kept', hashindex._fill('EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = {set_id} AND {kept})', conditions),
+        -- Whether a build has not dropped the codes.
         'codes_are_there', hashindex._fill('(to_regclass({code_table_literal}) IS NOT NULL AND {lists_are_there})', conditions),
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
         -- are younger than the snapshot, or belong to another table. A build drops tables that a search under way may still look for.
@@ -164,9 +162,8 @@ BEGIN
             'CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) '
             'ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END', jsonb_build_object('dimension', used.dimension)
         ),
-        -- The projection and the code of the query, and the codes that it is ranked by.
+        -- The projection of the query, and the codes that it is ranked by.
         'projection', hashindex._projection(used, 'hashindex_query', layers),
-        'code', code,
         'query_codes', CASE WHEN used.bit_weights IS NOT NULL THEN
             format('hashindex._weighted_codes(%s, %L)', code, hashindex._weight_planes(used.bit_weights)::text)
         ELSE format(

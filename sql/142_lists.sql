@@ -126,7 +126,7 @@ AS $$
 BEGIN
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o
     WHERE o.index_name = s.index_name
-      AND (o.kind = 'table' AND starts_with(o.name, hashindex._part_of(s, '')) OR o.kind = 'function' AND o.name ~ format('^(refresh_|search_~|within_~)%s[(]', s.id));
+      AND (o.kind = 'table' AND starts_with(o.name, hashindex._part_of(s, '')) OR o.kind = 'function' AND o.name ~ format('^(refresh_|search_~)%s[(]', s.id));
 END
 $$;
 

@@ -239,7 +239,7 @@ BEGIN
             ELSE o.name IS NULL AND CASE e.kind
                 WHEN 'function' THEN EXISTS (
                     SELECT FROM pg_proc p WHERE p.oid = e.id AND (
-                        p.proname ~ '^(search|candidates|within)_.' AND p.proargtypes[0] = 'anycompatible'::regtype
+                        p.proname ~ '^search_.' AND p.proargtypes[0] = 'anycompatible'::regtype
                         OR p.proname ~ '^sync_.' AND p.prorettype = 'trigger'::regtype AND p.prosecdef
                         OR p.proname ~ '^refresh_[0-9]+$' AND p.proargnames[1] = 'keys'
                     )

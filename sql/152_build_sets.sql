@@ -396,7 +396,7 @@ BEGIN
         -- Its own search functions measured it.
         PERFORM hashindex._drop('table', hashindex._part_of(coming, 'log'));
         PERFORM hashindex._drop(o.kind, o.name) FROM hashindex.object o
-        WHERE o.index_name = i.name AND o.kind = 'function' AND o.name ~ format('^(search_~|within_~)%s[(]', coming.id);
+        WHERE o.index_name = i.name AND o.kind = 'function' AND o.name ~ format('^search_~%s[(]', coming.id);
     END IF;
     UPDATE hashindex.index_set x SET state = 'former' WHERE x.id = former.id RETURNING x.* INTO former;
     IF coming.candidates IS NULL THEN
@@ -425,7 +425,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname ~ '^(search|within)_' AND (
+    WHERE p.proname ~ '^search_' AND (
         array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
         OR p.proallargtypes[p.pronargs + 1:p.pronargs + cardinality(i.key_types)] <> ARRAY(SELECT t.name::regtype::oid FROM unnest(hashindex._base_types(i)) WITH ORDINALITY t(name, n) ORDER BY t.n)
         OR p.proargtypes[array_position(p.proargnames, 'tenant') - 1] <> to_regtype(hashindex._tenant_type(i))
@@ -449,9 +449,9 @@ DECLARE
     answer text := string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) FROM unnest(hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(shown, type, n);
 BEGIN
     PERFORM hashindex._drop_other_answers(i);
-    -- A function would stand beside one with other arguments.
+    -- Functions of an earlier release: one would stand beside another with more arguments.
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname = 'search_' || i.name AND 'by_code' <> ALL (p.proargnames) OR p.proname = 'within_' || i.name AND NOT by_lists;
+    WHERE p.proname = 'search_' || i.name AND 'by_code' <> ALL (p.proargnames) OR p.proname = 'within_' || i.name;
     IF by_lists THEN
         PERFORM hashindex._create_list_search(i, s);
         RETURN;

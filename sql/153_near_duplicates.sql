@@ -36,8 +36,7 @@ BEGIN
     ELSIF lists IS NULL OR NOT lists BETWEEN 1 AND 1000 THEN
         PERFORM hashindex._refuse('lists', lists, '1 to 1000');
     END IF;
-    PERFORM hashindex._require_codes(i.name, base, s.encoded, hashindex._is_bound(i, s) AND hashindex._not_plain(base::regclass) IS NULL AND EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)),
-        'hashindex.' || hashindex._part_of(s, 'codes'));
+    PERFORM hashindex._require_codes(i, s);
     -- The table is locked before the codes, as by TRUNCATE and drops.
     EXECUTE format('SELECT FROM %s WHERE false', base);
     before := hashindex._put_settings(jsonb_build_object('hnsw.ef_search', greatest(40, lists)));

@@ -9,38 +9,50 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    s hashindex.index_set;
+    s hashindex.index_set := hashindex._used_set(i);
+    by_lists boolean := s.access IN ('lists', 'scan');
     base text := format('%I.%I', i.schema_name, i.table_name);
-    bits integer;
+    keys text[] := CASE WHEN by_lists THEN hashindex._code_keys(i) ELSE i.key_columns END;
+    bits integer := m.n_bits FROM hashindex.model m WHERE m.id = s.model_id;
     asked {ext}.vector;
     code text;
 BEGIN
     PERFORM hashindex._require_tenant(i.name, base, i.tenant_column, tenant, all_tenants);
-    s := hashindex._used_set(i);
-    IF s.access IN ('lists', 'scan') THEN
-        RETURN QUERY EXECUTE format(
-            'SELECT %s, w.distance FROM hashindex.%I($1, $2%s) w', hashindex._key_text('w', hashindex._answer_keys(i)), 'within_' || i.name,
-            CASE WHEN i.tenant_column IS NOT NULL THEN format(', $3::%s, $4', hashindex._tenant_type(i)) END
-        ) USING query, radius, tenant, all_tenants;
-        RETURN;
-    ELSIF s.code_column IS NULL THEN
+    IF by_lists IS NOT TRUE AND s.code_column IS NULL THEN
         RAISE EXCEPTION 'index "%" searches %, and a radius needs codes that are stored', i.name, hashindex._set_text(s)
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Run: pg-hashindex index swap %s%s --store', i.name, CASE WHEN s.model_id IS NULL THEN ' --model MODEL' END);
-    END IF;
-    SELECT m.n_bits INTO STRICT bits FROM hashindex.model m WHERE m.id = s.model_id;
-    IF radius IS NULL OR NOT radius BETWEEN 0 AND bits THEN
+    ELSIF radius IS NULL OR NOT radius BETWEEN 0 AND bits THEN
         PERFORM hashindex._refuse('radius', radius, format('0 to %s, the bits of a code', bits));
     END IF;
     asked := hashindex._checked_vector(query::{ext}.vector, s.dimension);
-    EXECUTE format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query) INTO code USING asked;
+    IF by_lists THEN
+        PERFORM hashindex._check_plain(base::regclass, s.column_name);
+        PERFORM hashindex._check_vector_column(base::regclass, s.column_name, s.dimension, false);
+        -- The table is locked before the codes, as by TRUNCATE and drops.
+        EXECUTE format('SELECT FROM %s WHERE false', base);
+        PERFORM hashindex._require_codes(i, s);
+        code := hashindex.encode_with(m.layers, asked, m.cuts) FROM hashindex.readable_model m WHERE m.id = s.model_id;
+    ELSE
+        EXECUTE format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query) INTO code USING asked;
+    END IF;
     RETURN QUERY EXECUTE format(
-        'SELECT %1$s, bit_count(%2$s.%3$I # $1::bit(%4$s))::integer FROM %2$s WHERE %2$s.%5$I IS NOT NULL AND bit_count(%2$s.%3$I # $1::bit(%4$s)) <= $2 '
-        'AND %6$s ORDER BY 2, %7$s',
-        hashindex._key_text(base, i.key_columns), base, s.code_column, bits, s.column_name,
-        coalesce(hashindex._of_tenant(i, tenant), 'true'),
-        hashindex._columns_of(base, i.key_columns)
+        'SELECT %1$s, bit_count(c.%2$I # $1::bit(%3$s))::integer AS distance FROM %4$s c WHERE bit_count(c.%2$I # $1::bit(%3$s)) <= $2 AND %5$s AND %6$s ORDER BY distance, %7$s',
+        hashindex._key_text('c', keys), CASE WHEN by_lists THEN 'code' ELSE s.code_column END, bits, CASE WHEN by_lists THEN 'hashindex.' || hashindex._part_of(s, 'codes') ELSE base END,
+        -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
+        CASE WHEN by_lists THEN format('EXISTS (SELECT FROM %s b WHERE (%s) = (%s) OFFSET 0)', base, hashindex._columns_of('b', i.key_columns), hashindex._columns_of('c', keys))
+            ELSE format('c.%I IS NOT NULL', s.column_name) END,
+        CASE WHEN tenant IS NULL OR i.tenant_column IS NULL THEN 'true'
+            ELSE format('c.%I OPERATOR(pg_catalog.=) %L::%s', CASE WHEN by_lists THEN 'tenant' ELSE i.tenant_column END, tenant, hashindex._tenant_type(i)) END,
+        hashindex._columns_of('c', keys)
     ) USING code, radius;
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    PERFORM hashindex._refuse_renamed(i);
+    -- A build may have dropped these codes since this statement began.
+    IF by_lists THEN
+        PERFORM hashindex._require_codes(i, s);
+    END IF;
+    RAISE;
 END
 $$;
 

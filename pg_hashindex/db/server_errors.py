@@ -28,7 +28,7 @@ _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
 # Messages are in the language of the server: SQLSTATEs say what is wrong, and a pattern looks for
 # names alone.
 # A function that an index has of its own.
-_OF_INDEX = re.compile(r"\bhashindex\.\"?(search|candidates|within)_")
+_OF_INDEX = re.compile(r"\bhashindex\.\"?search_")
 
 
 def warning_of(notice: psycopg.errors.Diagnostic) -> str | None:
@@ -96,7 +96,7 @@ _OUR_COLUMN = re.compile(r"\b[im]\.\w")
 
 # Functions of one index in an error's context; functions of the schema take other arguments.
 _OWN_FUNCTION = re.compile(
-    r"""\bhashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
+    r"""\bhashindex\.("?)(?:sync|search)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
 )
 
 

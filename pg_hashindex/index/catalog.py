@@ -304,8 +304,7 @@ class IndexRow:
     def has_part(self, state: str, message: str) -> bool:
         """Return whether what does not exist, by an error of PostgreSQL, is a part of the index."""
         if state == "42883":
-            verbs = ("search", "within")
-            return any(_is_named(f"{verb}_{self.name}", message) for verb in verbs)
+            return _is_named(f"search_{self.name}", message)
         if state == "42703":
             columns = (self.column_name, *self.key_columns, "code")
             return any(_is_named(name, message) for name in columns)

@@ -56,7 +56,7 @@ DECLARE
 BEGIN
 {if tenant}
     IF $7 IS NULL THEN
-        PERFORM hashindex._require_tenant({used_index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
+        PERFORM hashindex._require_tenant({index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
     END IF;
     IF $7 IS NULL AND hashindex_equals IS NOT NULL THEN
         $7 := hashindex._tenant_of(hashindex.find_index({index}), hashindex_equals);

@@ -41,7 +41,7 @@ QUERY = "'[1,2,3,4,5,6,7,8]'"
 SEARCHES = {
     "search": f"SELECT * FROM hashindex.search_docs({QUERY}, 40)",
     "candidates": f"SELECT * FROM hashindex.candidates('docs', {QUERY}, 5)",
-    "within": f"SELECT * FROM hashindex.within_docs({QUERY}, 8)",
+    "within": f"SELECT * FROM hashindex.within('docs', {QUERY}, 8)",
     "filtered": f"SELECT * FROM hashindex.search_docs({QUERY}, filter => 'id > 3')",
     "search by name": f"SELECT * FROM hashindex.search('docs', {QUERY})",
 }

@@ -116,7 +116,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
         assert index.search_like(1, 3)
         calls = [
             "hashindex.search_items_idx(%(q)s)",
-            "hashindex.within_items_idx(%(q)s, 2)",
+            "hashindex.within('items_idx', %(q)s, 2)",
             "hashindex.search('items_idx', %(q)s)",
             "hashindex.search('items_idx', %(q)s, where_equals => '{\"category\": \"a\"}')",
             "hashindex.exact_search('items_idx', %(q)s)",
@@ -180,7 +180,7 @@ def test_functions_whatever_comes_before_pg_catalog(poisoned, connection, vector
     query = str(vectors[0].tolist())
     for call in (
         "hashindex.search_items_idx(%(q)s)",
-        "hashindex.within_items_idx(%(q)s, 2)",
+        "hashindex.within('items_idx', %(q)s, 2)",
         "hashindex.search('items_idx', %(q)s)",
         "hashindex.search('items_idx', %(q)s, where_equals => '{\"category\": \"a\"}')",
         "hashindex.exact_search('items_idx', %(q)s)",

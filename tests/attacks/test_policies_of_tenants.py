@@ -173,7 +173,7 @@ def test_codes_are_hidden_as_soon_as_policies_change(items, app, connection, cha
             found = {key for key, _ in app.execute(SEARCHES[0].encode(), values)}
             assert found == {key for key in visible if TENANTS[key] == tenant}
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="do not follow"):
-            app.execute("SELECT * FROM hashindex.within_items_idx(%s, 16)", [QUERY])
+            app.execute("SELECT * FROM hashindex.within('items_idx', %s, 16)", [QUERY])
         assert "role app" in faults(items)
         assert "index grant items_idx app" in faults(items)
         assert_finds(connection, SIZES)

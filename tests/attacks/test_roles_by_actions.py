@@ -28,7 +28,7 @@ ACTIONS = {
     },
     "read codes": {
         "codes": "SELECT * FROM hashindex.set_1_codes",
-        "within": f"SELECT * FROM hashindex.within_items_idx({QUERY}, 5)",
+        "within": f"SELECT * FROM hashindex.within('items_idx', {QUERY}, 5)",
         "code_of": "SELECT hashindex.code_of('items_idx', '1')",
         "models": "SELECT layers, parameters FROM hashindex.find_model('lsh')",
         "encode": f"SELECT hashindex.encode('lsh', {QUERY})",

@@ -51,7 +51,7 @@ def texts(connection, index):
         "WHERE o.kind = 'function'",
         [index.name],
     ).fetchall()
-    assert len(found) == 4
+    assert len(found) == 3
     whole = "\n".join(text.strip() + ";\n" for (text,) in found)
     # Numbers that come out of sequences.
     whole = re.sub(rf"(_of\(|readable_model m WHERE m\.id = ){index.model_id}\b", r"\1MODEL", whole)

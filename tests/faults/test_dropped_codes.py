@@ -58,7 +58,7 @@ def test_a_search_that_waits_while_its_codes_are_dropped(
 def test_near_codes_of_dropped_tables(listed, url):
     """Codes within a radius are of a table of codes alone, so the statement is to be run again."""
     with_access(listed, "scan")
-    statement = f"SELECT id::text FROM hashindex.within_items_idx({_QUERY}, 3)"
+    statement = f"SELECT id::text FROM hashindex.within('items_idx', {_QUERY}, 3)"
     (refused,) = meet_a_drop(listed, url, statement, "read committed", "index_set", warm=True)
     assert isinstance(refused, psycopg.errors.SerializationFailure), refused
     assert 'index "items_idx" has been built again' in str(refused)

@@ -46,7 +46,7 @@ SEARCHES = {
 }
 #: Others that read codes and table, which the searches above are not mixed with.
 OTHERS = {
-    "within": f"SELECT id FROM hashindex.within_items_idx({_QUERY}, 3)",
+    "within": f"SELECT id FROM hashindex.within('items_idx', {_QUERY}, 3)",
     "near duplicates": "SELECT id FROM hashindex.near_duplicates('items_idx', 0.1, 3)",
 }
 

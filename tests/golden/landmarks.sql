@@ -317,39 +317,3 @@ BEGIN
     RETURN NULL;
 END
 $function$;
-
-CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radius integer)
- RETURNS TABLE(id bigint, distance integer)
- LANGUAGE plpgsql
- STABLE ROWS 100
- SET search_path TO 'pg_catalog', 'pg_temp'
- SET jit TO 'off'
-AS $function$
-#variable_conflict use_column
-DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
-    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
-    hashindex_projection public.vector := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
-    hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
-    hashindex_locked boolean;
-BEGIN
-    PERFORM hashindex._check_plain('public.items', 'embedding');
-    PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
-    -- The table is locked before the codes, as by TRUNCATE and drops.
-    hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
-    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index_set x WHERE x.id = SET AND x.state = 'used' AND x.encoded) AND (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
-            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent))), 'hashindex.set_SET_codes');
-    RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
-    FROM hashindex.set_SET_codes c
-    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
-      -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
-      AND EXISTS (SELECT FROM public.items b WHERE b.id = c.id OFFSET 0)
-    ORDER BY distance, id;
-EXCEPTION WHEN undefined_table OR undefined_column THEN
-    PERFORM hashindex._refuse_renamed(hashindex.find_index('landmarks'));
-    -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('landmarks', 'public.items', (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL), true, 'hashindex.set_SET_codes');
-    RAISE;
-END
-$function$;

@@ -121,7 +121,9 @@ def test_within(fuzzed, query, radius):
     connection, vector = fuzzed.connection, Vector(query)
     sound = radius is not None and 0 <= radius <= 12
     found, error = ask(
-        connection, "SELECT id, distance FROM hashindex.within_items_idx(%s, %s)", [vector, radius]
+        connection,
+        "SELECT id::bigint, distance FROM hashindex.within('items_idx', %s, %s)",
+        [vector, radius],
     )
     if error is not None:
         assert refused_rightly(error, query) or not sound, error

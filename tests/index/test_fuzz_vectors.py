@@ -29,7 +29,7 @@ def test_non_finite_values_are_refused(connection, items, model, values):
     index = indexed(connection)
     vector = Vector(values)
     for form in ("%s", "%b"):
-        for call in ("search_items_idx({})", "within_items_idx({}, 3)", "encode('lsh', {})"):
+        for call in ("search_items_idx({})", "within('items_idx', {}, 3)", "encode('lsh', {})"):
             with pytest.raises(psycopg.errors.DataError):
                 connection.execute(f"SELECT hashindex.{call.format(form)}".encode(), [vector])
     for kind in ("", "WITH (FORMAT binary)"):
@@ -77,7 +77,7 @@ def test_the_least_and_most_dimensions(connection, dimension):
     for wrong in {dimension - 1 or 2, min(dimension + 1, 15_000)}:
         with pytest.raises(psycopg.errors.DataError):
             connection.execute("SELECT hashindex.encode('m', %s)", [Vector([1.0] * wrong)])
-        for call in ("search_m_idx(%s)", "within_m_idx(%s, 0)", "search('m_idx', %s)"):
+        for call in ("search_m_idx(%s)", "within('m_idx', %s, 0)", "search('m_idx', %s)"):
             with pytest.raises(psycopg.errors.DataError, match="dimensions"):
                 connection.execute(
                     f"SELECT * FROM hashindex.{call}".encode(), [Vector([1.0] * wrong)]

@@ -80,12 +80,10 @@ def objects(connection):
 
 def test_answers_have_the_columns_of_the_key(index):
     connection = index.connection
-    for name, distance in {"search": "double precision", "within": "integer"}.items():
-        (result,) = connection.execute(
-            "SELECT pg_get_function_result(p.oid) FROM pg_proc p WHERE p.proname = %s",
-            [f"{name}_posts_idx"],
-        ).fetchone()
-        assert result == f"TABLE(tenant_id integer, id bigint, distance {distance})"
+    (result,) = connection.execute(
+        "SELECT pg_get_function_result(p.oid) FROM pg_proc p WHERE p.proname = 'search_posts_idx'"
+    ).fetchone()
+    assert result == "TABLE(tenant_id integer, id bigint, distance double precision)"
     assert_fresh(index)
     for seed in range(5):
         query = vector(seed)
@@ -230,14 +228,15 @@ def test_codes_by_key_and_within_a_radius(index):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="JSON array of 2 values"):
             connection.execute("SELECT hashindex.code_of('posts_idx', %s)", [wrong])
     found = connection.execute(
-        "SELECT tenant_id, id, distance FROM hashindex.within_posts_idx(%s, 3)", [vector(1)]
+        "SELECT id, distance FROM hashindex.within('posts_idx', %s, 3)", [vector(1)]
     ).fetchall()
     every = connection.execute(
         "SELECT tenant_id, id, bit_count(hashindex.encode('lsh', embedding) "
         "# hashindex.encode('lsh', %s))::integer FROM posts ORDER BY 3, 1, 2",
         [vector(1)],
     ).fetchall()
-    assert found == [row for row in every if row[2] <= 3]
+    near = [(*json.loads(key), distance) for key, distance in found]
+    assert near == [row for row in every if row[2] <= 3]
 
 
 def test_landmarks_and_writes_while_they_are_built(posts):
@@ -445,7 +444,7 @@ def test_a_column_with_the_name_of_an_argument(posts, name):
         )
         assert found.fetchall() == expected
     assert [hit.id for hit in index.search(vector(1), 5, candidates=300)] == expected
-    read = "SELECT tenant_id, id_2 FROM hashindex.within_posts_idx(%s, 12)"
+    read = "SELECT id FROM hashindex.within('posts_idx', %s, 12)"
     assert len(posts.execute(read.encode(), [vector(1)]).fetchall()) == 300
 
 
@@ -538,11 +537,8 @@ def test_answers_have_the_key_s_own_names(connection, items, model, key, answer,
         )
     )
     index = make(connection, kind)
-    for function, more in (("search", ["distance"]), ("within", ["distance"])):
-        found = connection.execute(
-            f"SELECT * FROM hashindex.{function}_posts_idx(%s, 5)", [vector(1)]
-        )
-        assert [column.name for column in found.description] == answer + more
+    found = connection.execute("SELECT * FROM hashindex.search_posts_idx(%s, 5)", [vector(1)])
+    assert [column.name for column in found.description] == [*answer, "distance"]
     whole = [(hit.id, hit.distance) for hit in index.search(vector(1), 5, candidates=300)]
     connection.execute("SELECT hashindex.rebuild_functions()")
     condition = sql.SQL("{} > 0").format(named[0]).as_string()

@@ -322,8 +322,8 @@ def _awaited(name, *given, **options):
         _sql("search('things_idx', %(q)s, filter => '')"),
         _sql("search('things_idx', %(q)s, filter => '', where_equals => '{}')"),
         _sql("hybrid('things_idx', %(q)s, 'words', 'label')"),
-        _sql("within_things_idx(%(q)s, 9)"),
-        _sql("within_things_idx(%(q)s, 9, tenant => NULL)"),
+        _sql("within('things_idx', %(q)s, 9)"),
+        _sql("within('things_idx', %(q)s, 9, tenant => NULL)"),
         *(
             way(name, what, 9, **options)
             for way in (_handle, _awaited)

@@ -239,7 +239,7 @@ def test_a_query_in_any_form(connection, index, vectors, query):
         "exact_search('items_idx', {}, 3)",
         "hybrid('items_idx', {}, 'a', 'category', 3)",
         "candidates('items_idx', {}, 3)",
-        "within_items_idx({}, 3)",
+        "within('items_idx', {}, 3)",
     ):
         statement = "SELECT * FROM hashindex." + search
         found = connection.execute(

@@ -120,7 +120,7 @@ def test_triggers(connection, index):
 
 
 def test_functions(connection, index):
-    for function in ("search_items_idx", "within_items_idx", "sync_items_idx"):
+    for function in ("search_items_idx", "sync_items_idx"):
         with connection.transaction(force_rollback=True):
             connection.execute(f"DROP FUNCTION hashindex.{function} CASCADE".encode())
             found = findings(index)

@@ -59,11 +59,9 @@ def test_objects_of_indexes_whose_rows_were_deleted(connection, items, model):
         Orphan("function", f"hashindex.refresh_{lists_id}" + REFRESH),
         Orphan("function", 'hashindex."search_By-Lists"' + SEARCH),
         Orphan("function", 'hashindex."sync_by$lists$6c5e892e"()'),
-        Orphan("function", 'hashindex."within_By-Lists"' + WITHIN),
         Orphan("function", f"hashindex.refresh_{scanned_id}" + REFRESH),
         Orphan("function", "hashindex.search_scanned" + SEARCH),
         Orphan("function", "hashindex.sync_scanned()"),
-        Orphan("function", "hashindex.within_scanned" + WITHIN),
         *(Orphan("table", f"hashindex.{table}") for table in tables),
     ]
     key = str
@@ -81,7 +79,6 @@ def test_objects_of_indexes_whose_rows_were_deleted(connection, items, model):
 
 EVENTS = ("insert", "update", "delete", "truncate")
 SEARCH = "(anycompatible,integer,integer,integer,text,jsonb,text,boolean)"
-WITHIN = "(anycompatible,integer)"
 REFRESH = "(bigint[])"
 
 
@@ -108,5 +105,5 @@ def test_a_database_without_the_package_rows(connection, url, items, model):
         with pytest.raises(psycopg.errors.SerializationFailure, match="is not visible") as error:
             fresh.execute(insert)
         assert "pg-hashindex index repair --orphans" in str(error.value.diag.message_hint)
-        assert len(drop_orphans(fresh)) == 10
+        assert len(drop_orphans(fresh)) == 9
         fresh.execute(insert)

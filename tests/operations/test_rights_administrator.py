@@ -58,7 +58,7 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
         assert index.access == access
         assert reader.execute(TYPED).fetchone() == (10,)
         # By the codes, which is how the landmarks of each build are granted too.
-        granted = "SELECT count(*) FROM hashindex.within_items_idx('[1,2,3,4,5,6,7,8]', 12)"
+        granted = "SELECT count(*) FROM hashindex.within('items_idx', '[1,2,3,4,5,6,7,8]', 12)"
         assert reader.execute(granted).fetchone() == (301,)
         if access == "lists":
             index.rebalance()

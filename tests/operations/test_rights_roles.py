@@ -46,7 +46,7 @@ def test_a_reader_of_two_columns(notes, connection, as_role):
     assert rights(connection, "reader") == before | {("notes.kind", "SELECT")}
     assert_sees(reader, ("few",), names=["typed", "by name", "where_equals", "filter"])
     with denied():
-        reader.execute("SELECT * FROM hashindex.within_notes_idx('[1,2,3,4,5,6,7,8]', 12)")
+        reader.execute("SELECT * FROM hashindex.within('notes_idx', '[1,2,3,4,5,6,7,8]', 12)")
 
 
 @pytest.fixture
