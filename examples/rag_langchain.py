@@ -5,6 +5,7 @@ import os
 from langchain_core.embeddings import Embeddings
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableLambda
+from pgvector import Vector
 
 from pg_hashindex import HashIndex, connect, store
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
@@ -20,7 +21,7 @@ class KnownEmbeddings(Embeddings):
         with connect(URL) as connection:
             (found,) = connection.execute(
                 "SELECT embedding FROM packages WHERE name = %s", [text]
-            ).fetchone() or ([0.0] * 384,)
+            ).fetchone() or (Vector([0.0] * 384),)
         return list(found.to_list())
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
