@@ -510,7 +510,9 @@ def read_row(connection: Connection, name: str) -> IndexRow:
     check_text("the name of an index", name)
     found = read_rows(connection, _NAMED, [name])
     if not found:
-        with translated_errors():
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        # Not in autocommit mode, the error would leave an aborted transaction open.
+        with translated_errors(), connection.transaction() if idle else nullcontext():
             execute(connection, _REFUSE, [name])
     return found[0]
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from fixtures.indexes import create_index, indexed
 from pgvector import Vector
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 from pg_hashindex import AsyncHashIndex
 from pg_hashindex.db.connection import connect
@@ -276,6 +277,17 @@ def test_search_works_on_a_connection_of_the_caller_s_own(url, index):
         hits = HashIndex.open(own, "items_idx").search(np.ones(8))
     with connect(url) as ours:
         assert HashIndex.open(ours, "items_idx").search(np.ones(8)) == hits
+
+
+def test_an_unknown_index_leaves_no_transaction_open(url, index):
+    with psycopg.connect(url) as own:
+        with pytest.raises(UnknownIndexError):
+            HashIndex.open(own, "missing")
+        assert own.info.transaction_status == TransactionStatus.IDLE
+        own.execute("SELECT 1")
+        with pytest.raises(UnknownIndexError):
+            HashIndex.open(own, "missing")
+        assert own.info.transaction_status == TransactionStatus.INERROR
 
 
 def test_tables_named_like_parts_of_the_query(connection, model):
