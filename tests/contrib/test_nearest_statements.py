@@ -162,8 +162,14 @@ def test_filters_of_the_store_only(connection, library):
         "'books_idx', '[1,2,3,4]', 3, filter => 'price = 3 -- dear')"
     ).fetchall()
     assert len(found) == 3
+    several = nearest(Book, Book.embedding, QUERY, index="no_idx", key=[Book.id, Book.price])
     with orm.Session(library) as session:
-        for missing in (search(index="no_idx"), search(index="no_idx").where(Book.price == 3)):
+        for missing in (
+            search(index="no_idx"),
+            search(index="no_idx").where(Book.price == 3),
+            several,
+            several.where(Book.price == 3),
+        ):
             with pytest.raises(sa.exc.ProgrammingError, match="no_idx"):
                 session.execute(missing)
             session.rollback()

@@ -83,9 +83,10 @@ def read_key(columns: Sequence[str], index: str, answers: str) -> str:
         f"ELSE pg_catalog.json_array_element_text(s.id::pg_catalog.json, i.n_{n}) END"
         for n, _ in enumerate(columns)
     )
+    # find_index refuses an unknown name. From an empty catalog the search would not be called.
     return (
-        f"(WITH i AS MATERIALIZED (SELECT i.key_types, {places} FROM hashindex.index i "  # noqa: S608
-        f"WHERE i.name OPERATOR(pg_catalog.=) {index}) "
+        f"(WITH i AS MATERIALIZED (SELECT i.key_types, {places} "  # noqa: S608
+        f"FROM hashindex.find_index({index}) i) "
         f"SELECT {values}, s.distance FROM {answers} s, i)"
     )
 
