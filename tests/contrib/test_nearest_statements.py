@@ -18,6 +18,7 @@ from fixtures.books import (
 )
 from fixtures.indexes import indexed
 from pgvector.sqlalchemy import VECTOR
+from psycopg import sql
 from sqlalchemy import orm
 
 from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
@@ -83,6 +84,23 @@ def test_a_name_that_needs_quotes(library, connection, books):
         assert ids(session, search(index=name)) == exact(books, lambda r: True)
         dear = search(index=name).where(Book.price == 3)
         assert ids(session, dear) == exact(books, lambda r: r["price"] == 3)
+
+
+def test_a_table_with_percents_in_its_name(library, connection, books):
+    name = 'a "%" %%s'
+    columns = (sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("price", sa.Integer))
+    table = sa.Table(name, sa.MetaData(), *columns, sa.Column("embedding", VECTOR(DIMENSION)))
+    quoted = sql.Identifier(name)
+    connection.execute(sql.SQL("ALTER TABLE books RENAME TO {}").format(quoted))
+    indexed(connection, "percents_idx", table=quoted.as_string(), model="m")
+    near = nearest(table, table.c.embedding, QUERY, index="percents_idx", candidates=ROWS)
+    with library.connect() as session:
+        for condition, keep in (
+            (sa.true(), lambda r: True),
+            (table.c.price == 3, lambda r: r["price"] == 3),
+        ):
+            rows = session.execute(near.where(condition))
+            assert [row.id for row in rows] == exact(books, keep)
 
 
 def test_filter_by(library, books):

@@ -271,6 +271,9 @@ def _table_of(key: Any, compiler: SQLCompiler) -> str:
     """Return SQL for the table that the statement reads, under its path and its schemas."""
     table = compiler.preparer.format_table(filters.unaliased(key.table))
     if "__[SCHEMA_" not in table:
+        if compiler.preparer._double_percents:
+            # Names have their % doubled, and literals too.
+            table = table.replace("%%", "%")
         return f"{compiler.render_literal_value(table, sa.String())}::pg_catalog.regclass"
     # The schema is put in later, with the quotes of a name.
     return f"pg_catalog.pg_typeof(NULL::{table})::pg_catalog.text::pg_catalog.regclass"
