@@ -187,6 +187,30 @@ def test_filters_on_the_distance_restrict_the_answers(library, books):
     assert both == [i for i in first if far[i] <= third + 1e-9]
 
 
+def test_a_column_distance_of_the_entity_stays_its_own(library, connection, books):
+    connection.execute("ALTER TABLE books ADD distance double precision DEFAULT 1000")
+    base = orm.declarative_base()
+
+    class Far(base):  # type: ignore[misc, valid-type]
+        __tablename__ = "books"
+        id = orm.mapped_column(sa.BigInteger, primary_key=True)
+        distance = orm.mapped_column(sa.Double)
+        embedding = orm.mapped_column(VECTOR(DIMENSION))
+
+    wanted = sorted(distances(books).values())[:5]
+    alias, table = orm.aliased(Far), Far.__table__
+    with orm.Session(library) as session:
+        for entity, column in ((Far, Far.embedding), (alias, alias.embedding), (table, table.c[2])):
+            near = nearest(entity, column, QUERY, 5, index="books_idx", candidates=ROWS)
+            rows = session.execute(near).all()
+            assert [row.hashindex_distance for row in rows] == pytest.approx(wanted)
+            assert (rows[0] if entity is table else rows[0][0]).distance == 1000
+            close = near.where(near.selected_columns.hashindex_distance < sum(wanted[1:3]) / 2)
+            assert len(session.execute(close).all()) == 2
+            assert "filter =>" not in written(close)
+            assert session.execute(near.where(near.selected_columns.distance < 4)).all() == []
+
+
 def test_a_compiled_statement_takes_new_values(library, books):
     """SQLAlchemy keeps the text of a statement; values, of IN too, must be those of each call."""
     with orm.Session(library) as session:

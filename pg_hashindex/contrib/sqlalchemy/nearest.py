@@ -86,7 +86,8 @@ def nearest(
     Returns
     -------
     sqlalchemy.Select
-        A statement that selects the entity and its ``distance``, as pgvector's operator returns it.
+        A statement that selects the entity and its ``distance``, as pgvector's operator returns it;
+        as ``hashindex_distance`` if the entity has a column ``distance``.
 
     Raises
     ------
@@ -133,8 +134,11 @@ def nearest(
         if isinstance(entity, FromClause)
         else orm.join(entity, near, found)
     )
+    # selected_columns would return the entity's own column of that name.
+    taken = "distance" in sa.select(entity).selected_columns
+    label = "hashindex_distance" if taken else "distance"
     statement: sa.Select[Any, float] = (
-        sa.select(entity, near.c.distance.label("distance"))
+        sa.select(entity, near.c.distance.label(label))
         .select_from(source)
         .order_by(near.c.distance, *keys)
     )
