@@ -147,6 +147,25 @@ BEGIN
 END
 $$;
 
+-- Name of the index that is declared under a name on a table, for a statement that joins its answers by some columns. Other values than those
+-- of the index's key would join other rows.
+CREATE OR REPLACE FUNCTION hashindex._searched_name(name text, base regclass, joined_by text[]) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found text := hashindex._declared_name(name, base);
+    key text[] := (SELECT i.key_columns FROM hashindex.index i WHERE i.name = found);
+BEGIN
+    IF NOT (key @> joined_by AND key <@ joined_by) THEN
+        RAISE EXCEPTION 'index "%" has the key (%), and the search joins its answers by (%)',
+            found, array_to_string(key, ', '), array_to_string(joined_by, ', ')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the key of the index as key_columns of its declaration, or as key of the search.';
+    END IF;
+    RETURN found;
+END
+$$;
+
 -- Pgvector's distance operator for a metric. Operator and type are qualified, since a query may run under a caller's search_path.
 CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE

@@ -341,6 +341,21 @@ def test_another_key(shop, connection, vectors):
         kept = [int(item.name[5:]) for item in asked]
         found = asked.nearest("embedding", vectors[3], 5, candidates=ROWS)
         assert [item.pk for item in found] == exact(vectors, vectors[3], kept.__contains__, 5)
+    with pytest.raises(DataError, match=r'"Its-1" has the key \(sku\).* joins its answers by \(id'):
+        list(Item.objects.nearest("embedding", vectors[3], key="id"))
+    # A key or a metric that is no longer declared is the default again.
+    last = "SELECT i.key_columns, s.id FROM hashindex.index i, hashindex.index_set s"
+    ((_, number),) = connection.execute(last)
+    for left_out, key in (("metric", ["sku"]), ("key_columns", ["id"])):
+        given = {"key_columns": "code", **given}
+        del given[left_out]
+        shop.declare(HashIndex(**given))
+        shop.makemigrations(f"without_{left_out}")
+        shop.migrate()
+        number += 1
+        assert connection.execute(last).fetchall() == [(key, number)]
+    found = Item.objects.nearest("embedding", vectors[3], 5, candidates=ROWS)
+    assert [item.pk for item in found] == exact(vectors, vectors[3], lambda i: True, 5)
 
 
 def test_a_field_of_tenants(shop, connection, vectors):

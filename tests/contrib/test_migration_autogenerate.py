@@ -132,6 +132,25 @@ def test_undeclared_settings_stay(project, connection, items, model):
             project.check()
 
 
+def test_a_key_that_is_not_declared_is_the_primary_key(project, connection, items, model):
+    """Otherwise searches would join the primary key with values of another column."""
+    connection.execute("ALTER TABLE items ADD uid bigint UNIQUE; UPDATE items SET uid = id")
+    connection.execute("ALTER TABLE items ALTER uid SET NOT NULL")
+    indexed(connection, key_columns="uid")
+    metadata = declared(model="lsh", key_columns="uid")
+    for table in (metadata.tables["items"], (undeclared := declared(model="lsh")).tables["items"]):
+        table.append_column(sa.Column("uid", sa.BigInteger, unique=True, nullable=False))
+    project.declares(metadata)
+    project.check()
+    project.declares(undeclared)
+    text = project.generate()
+    assert "key_columns=['uid']" in body(text, "upgrade")[0]
+    assert "key_columns=['id']" in body(text, "upgrade")[1]
+    project.upgrade()
+    project.check()
+    assert LiveIndex.open(connection, "items_idx").key_columns == ["id"]
+
+
 def test_the_former_codes_serve_after_a_downgrade(project, connection, items, second):
     project.declares(declared(model="lsh", access="scan"))
     project.generate()

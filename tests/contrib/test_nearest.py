@@ -124,7 +124,10 @@ def test_the_answers_come_with_their_distance_in_order(library, books):
 
 
 def test_the_index_is_that_of_the_table_that_the_statement_names():
-    named = "hashindex.search(hashindex._declared_name('books_idx', 'books'::pg_catalog.regclass), "
+    named = (
+        "hashindex.search(hashindex._searched_name('books_idx', 'books'::pg_catalog.regclass, "
+        "ARRAY['id']::pg_catalog.text[]), "
+    )
     assert named in written(search())
     assert "filter =>" not in written(search())
     assert named in written(search().where(Book.price == 1))
@@ -330,7 +333,7 @@ def test_a_key_is_named_or_the_primary_key():
     with pytest.raises(InvalidInputError, match="has no primary key; name the key"):
         nearest(keyless, keyless.c.v, [1, 2], index="i")
     written = str(nearest(pairs, pairs.c.v, [1, 2], index="i"))
-    assert "FROM hashindex.search(hashindex._declared_name('i', 'pairs'" in written
+    assert "FROM hashindex.search(hashindex._searched_name('i', 'pairs'" in written
     assert "pairs.a = CAST(anon_1.hashindex_id_0" in written
     written = str(nearest(pairs, pairs.c.v, [1, 2], index="i", key=pairs.c.uid))
     assert "pairs.uid = CAST" in written
@@ -338,4 +341,4 @@ def test_a_key_is_named_or_the_primary_key():
     for alias in (pairs, pairs.alias("p")):
         written = str(nearest(alias, alias.c.v, [1, 2]))
         assert f"{alias.name}.uid = CAST" in written
-        assert "hashindex._declared_name('i', 'pairs'" in written
+        assert "hashindex._searched_name('i', 'pairs'" in written

@@ -193,6 +193,20 @@ def test_filters_of_the_store_only(connection, library):
             session.rollback()
 
 
+def test_a_search_by_another_key_than_the_index_has_is_refused(library, connection):
+    """Its answers would be joined with other rows."""
+    connection.execute("ALTER TABLE books ADD uid bigint UNIQUE; UPDATE books SET uid = 61 - id")
+    connection.execute("ALTER TABLE books ALTER uid SET NOT NULL")
+    indexed(connection, "uid_idx", table="books", model="m", key_columns="uid")
+    message = r'"uid_idx" has the key \(uid\), and the search joins its answers by \(id'
+    several = nearest(Book, Book.embedding, QUERY, index="uid_idx", key=[Book.id, Book.price])
+    with orm.Session(library) as session:
+        for statement in (search(index="uid_idx"), several):
+            with pytest.raises(sa.exc.DataError, match=message):
+                session.execute(statement)
+            session.rollback()
+
+
 def test_entities_and_columns_that_do_not_belong_together():
     other = orm.aliased(Book)
     inside = orm.aliased(Book, sa.select(Book).where(Book.price == 1).subquery())

@@ -18,7 +18,7 @@ from pgvector.sqlalchemy import VECTOR
 
 from ...db.server_errors import translated_errors
 from ...db.sql_files import query
-from ...index.options import OPTIONS
+from ...index.options import OPTIONS, same_option
 from ..sqlalchemy.declared import HashIndex, declared_on
 from ..sqlalchemy.specification import LISTS, Configure, Drop, IndexSpec, Swap
 from .operations import (
@@ -302,6 +302,11 @@ def _changes(
             return [], []
         _log.info("Detected added hash index %r", name)
         return [], [CreateHashIndexOp(spec)]
+    primary = [column.name for column in declared.column.table.primary_key]
+    kept = spec.options.get("key_columns", primary)
+    if kept and not same_option(kept, found.spec.options["key_columns"]):
+        # Searches join their answers by the primary key, if the declaration names no other.
+        spec = replace(spec, options=spec.options | {"key_columns": kept})
     read = [*found.spec.options["key_columns"], found.spec.options.get("tenant")]
     is_another = declared.dimension not in (None, found.dimension) or any(
         # Triggers and searches read them.

@@ -193,6 +193,10 @@ class _Removed:
 
     def changes_to(self, spec: IndexSpec) -> list[str] | None:
         """Return SQL that changes it to another one, or None if it has to be dropped and made."""
+        # Unlike a setting, neither stays when it is no longer declared: searches join their answers
+        # by the declared key.
+        if {"key_columns", "metric"} & {*self.spec.options} - {*spec.options}:
+            return None
         named, changes = _named(spec), []
         for change in spec.changes_from(self.spec):
             match change:

@@ -211,17 +211,18 @@ class _Search:
         wanted, several = self._filter(connection), len(self.keys) > 1
         tenant, alone = self._tenant(connection)
         # Another schema may have a table of this name, with an index of its own.
-        named = "hashindex._declared_name(%s, %s::regclass)"
-        name_and_table = [self.name, quote(self.keys[0].model._meta.db_table)]
+        named = "hashindex._searched_name(%s, %s::regclass, %s::text[])"
+        columns = [field.column for field in self.keys]
+        searched = [self.name, quote(self.keys[0].model._meta.db_table), columns]
         call = f"hashindex.search({named}, %s, %s, %s, %s, filter => %s, where_equals => %s::jsonb"
         call += ", all_tenants => true)" if self.all_tenants else ")"
-        values = [*name_and_table, *self.arguments, None if alone else wanted, tenant]
+        values = [*searched, *self.arguments, None if alone else wanted, tenant]
         names = ["id"]
         if several:
             # The index may have its columns in another order, or under other names.
             names = [f"id_{n}" for n, _ in enumerate(self.keys, 1)]
             call = read_key(["%s"] * len(names), named, call)
-            values = [*(field.column for field in self.keys), *name_and_table, *values]
+            values = [*columns, *searched, *values]
         conditions = []
         for name, field in zip(names, self.keys, strict=True):
             kind = field.rel_db_type(connection)

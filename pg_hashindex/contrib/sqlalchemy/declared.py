@@ -40,7 +40,7 @@ class HashIndex(SchemaItem):
         Whether to only warn if the model does not exist; the index is then made later.
     **options
         The fields of `pg_hashindex.index.options.IndexOptions`. An existing index keeps its own
-        value of an option that is left out, but for ``tenant``.
+        value of an option that is left out, but for ``tenant`` and ``key_columns``.
 
     Raises
     ------

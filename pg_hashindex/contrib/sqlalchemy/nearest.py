@@ -247,8 +247,10 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
         compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
     ]
     name = compiler.render_literal_value(str(element.name).removeprefix("search_"), sa.String())
+    columns = [compiler.render_literal_value(key.name, sa.String()) for key in keys]
     if keys:
-        name = f"hashindex._declared_name({name}, {_table_of(keys[0], compiler)})"
+        key = f"ARRAY[{', '.join(columns)}]::pg_catalog.text[]"
+        name = f"hashindex._searched_name({name}, {_table_of(keys[0], compiler)}, {key})"
     named = []
     if wanted is not None:
         tenant = tenant_in(
@@ -267,7 +269,6 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
     if len(keys) < 2:
         return call
     # The index may have its columns in another order, or under other names.
-    columns = [compiler.render_literal_value(key.name, sa.String()) for key in keys]
     return read_key(columns, name, call)
 
 
