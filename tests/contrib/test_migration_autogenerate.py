@@ -49,12 +49,12 @@ def test_the_round_trip(project, connection, second, vectors):
     project.declares(declared(model="lsh:2", candidates=77, access="lists"))
     text = project.generate("swap")
     assert body(text, "upgrade") == [
-        "op.swap_hash_index('items_idx', model='lsh:2', access='lists', candidates=77, "
-        "existing={'model': 'lsh:1', 'access': 'scan', 'candidates': 200})",
+        "op.swap_hash_index('items_idx', table='items', model='lsh:2', access='lists', "
+        "candidates=77, existing={'model': 'lsh:1', 'access': 'scan', 'candidates': 200})",
     ]
     assert body(text, "downgrade") == [
-        "op.swap_hash_index('items_idx', model='lsh:1', access='scan', candidates=200, "
-        "existing={'model': 'lsh:2', 'access': 'lists', 'candidates': 77})",
+        "op.swap_hash_index('items_idx', table='items', model='lsh:1', access='scan', "
+        "candidates=200, existing={'model': 'lsh:2', 'access': 'lists', 'candidates': 77})",
     ]
     project.upgrade()
     project.check()
@@ -158,10 +158,10 @@ def test_the_former_codes_serve_after_a_downgrade(project, connection, items, se
     project.declares(declared(model="lsh:1", access="scan"))
     text = project.generate()
     assert body(text, "upgrade") == [
-        "op.swap_hash_index('items_idx', model='lsh:1', existing={'model': 'lsh:2'})"
+        "op.swap_hash_index('items_idx', table='items', model='lsh:1', existing={'model': 'lsh:2'})"
     ]
     assert body(text, "downgrade") == [
-        "op.swap_hash_index('items_idx', model='lsh:2', existing={'model': 'lsh:1'})"
+        "op.swap_hash_index('items_idx', table='items', model='lsh:2', existing={'model': 'lsh:1'})"
     ]
     oid = "SELECT to_regclass(format('hashindex.set_%s_codes', id))::oid FROM hashindex.index_set"
     made = connection.execute(oid + " WHERE index_name = 'items_idx' AND state = 'used'").fetchone()
@@ -275,7 +275,7 @@ def test_a_name_that_is_in_use_elsewhere(project, connection, items, model, capl
     project.declares(declared(model="lsh", candidates=50))
     before = next(row[4] for row in indexes(connection) if row[0] == "public_items_idx")
     assert body(project.generate(), "upgrade") == [
-        "op.configure_hash_index('public_items_idx', candidates=50, "
+        "op.configure_hash_index('items_idx', table='items', candidates=50, "
         f"existing={{'candidates': {before}}})"
     ]
     project.upgrade()

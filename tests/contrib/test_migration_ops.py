@@ -344,7 +344,9 @@ def test_operations_reverse(url, connection, items, second):
             {"access": "lists", "candidates": 8},
             {"access": "scan", "candidates": 7},
         ),
-        migrations.SwapHashIndexOp("items_idx", {"model": "lsh:2"}, {"model": "lsh:1"}),
+        migrations.SwapHashIndexOp(
+            "items_idx", {"model": "lsh:2"}, {"model": "lsh:1"}, table="items", schema="public"
+        ),
         migrations.DropHashIndexOp("items_idx", spec),
     ]
     states = [indexes(connection)]
@@ -431,6 +433,47 @@ def test_a_project_from_an_empty_database(empty_url, tmp_path):
         assert catalog(session) == made
     with pytest.raises(InvalidInputError, match="cannot be written as a script"):
         offline(lambda op: op.uninstall_hashindex())
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("place", [{}, {"table": "items"}, {"table": "items", "schema": "two"}])
+def test_operations_change_the_index_of_their_own_schema(url, connection, items, second, place):
+    """Schemas of tenants have the same revisions, which run once for each search_path."""
+    schemas = ("one", "two")
+    for schema_name in schemas:
+        connection.execute(
+            f"CREATE SCHEMA {schema_name}; "
+            f"CREATE TABLE {schema_name}.items (LIKE items INCLUDING ALL)".encode()
+        )
+
+    def under(schema_name, change):
+        """Run a change; return the model and the candidates of the index of each schema."""
+
+        def run(op):
+            op.execute(f"SET LOCAL search_path TO {schema_name}, public")
+            change(op)
+
+        online(url, run)
+        found = indexes(connection)
+        return {table: (model, candidates) for _, table, model, _, candidates in found}
+
+    given = {"model": "lsh:1", "access": "hnsw", "candidates": 41}
+    for schema_name in schemas:
+        found = under(
+            schema_name,
+            lambda op: op.create_hash_index("items_idx", "items", "embedding", **given),
+        )
+    assert found == {"one.items": ("lsh:1", 41), "two.items": ("lsh:1", 41)}
+    swap = {"model": "lsh:2", "candidates": 42, **place}
+    found = under("two", lambda op: op.swap_hash_index("items_idx", **swap))
+    assert found == {"one.items": ("lsh:1", 41), "two.items": ("lsh:2", 42)}
+    found = under("two", lambda op: op.configure_hash_index("items_idx", candidates=43, **place))
+    assert found == {"one.items": ("lsh:1", 41), "two.items": ("lsh:2", 43)}
+    column = {"column": "embedding"} if place else {}
+    found = under("two", lambda op: op.drop_hash_index("items_idx", **place, **column))
+    assert found == {"one.items": ("lsh:1", 41)}
+    with pytest.raises(UnknownIndexError, match="two_items_idx"):
+        under("two", lambda op: op.drop_hash_index("items_idx"))
 
 
 @pytest.mark.newest

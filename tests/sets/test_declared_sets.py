@@ -120,7 +120,9 @@ def test_another_set_is_a_swap(project, connection, docs, stated, written, now):
     project.check()
     assert sets(connection) == [("used", *first)]
     project.declares(table(**{"model": "texts", **stated}))
-    assert body(project.generate("swap"), "upgrade") == [f"op.swap_hash_index('docs', {written})"]
+    assert body(project.generate("swap"), "upgrade") == [
+        f"op.swap_hash_index('docs', table='docs', {written})"
+    ]
     project.upgrade()
     # Pgvector's indexes and the column of codes are not proposed to be dropped.
     project.check()
@@ -152,7 +154,7 @@ def test_settings_come_with_another_set(project, connection, docs):  # noqa: F81
     connection.execute("SELECT hashindex.train('texts', 'docs', 'embedding', seed => 1)")
     text = project.generate("again")
     assert body(text, "upgrade") == [
-        "op.swap_hash_index('docs', model='texts:2', candidates=60, "
+        "op.swap_hash_index('docs', table='docs', model='texts:2', candidates=60, "
         "existing={'model': 'texts:1', 'candidates': 60})"
     ]
     project.upgrade()
@@ -160,7 +162,8 @@ def test_settings_come_with_another_set(project, connection, docs):  # noqa: F81
     candidates = "SELECT candidates FROM hashindex.index_set WHERE state = 'used'"
     assert connection.execute(candidates).fetchone() == (60,)
     project.declares(table(model="texts", candidates=70, effort=90))
-    assert "op.configure_hash_index('docs', candidates=70, effort=90" in project.generate("more")
+    written = "op.configure_hash_index('docs', table='docs', candidates=70, effort=90"
+    assert written in project.generate("more")
     project.upgrade()
     project.check()
 

@@ -318,14 +318,15 @@ def _changes(
         _log.info("Detected hash index %r, to be recreated", name)
         return drop, [CreateHashIndexOp(spec)]
     made: list[MigrateOperation] = []
+    place = {"table": spec.table, "schema": spec.schema}
     for change in changes:
         match change:
             case Swap(options, existing):
                 _log.info("Detected set of hash index %r: %s", name, ", ".join(options))
-                made.append(SwapHashIndexOp(found.spec.name, options, existing))
+                made.append(SwapHashIndexOp(name, options, existing, **place))
             case Configure(options, existing):
                 _log.info("Detected settings of hash index %r: %s", name, ", ".join(options))
-                made.append(ConfigureHashIndexOp(found.spec.name, options, existing))
+                made.append(ConfigureHashIndexOp(name, options, existing, **place))
     return [], made
 
 

@@ -150,9 +150,15 @@ class SwapHashIndexOp(_EncodingOp):
     """Give an index another set, with its settings."""
 
     def __init__(
-        self, name: str, options: dict[str, Any], existing: dict[str, Any] | None = None
+        self,
+        name: str,
+        options: dict[str, Any],
+        existing: dict[str, Any] | None = None,
+        *,
+        table: str | None = None,
+        schema: str | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.place = name, _place(name, table, schema)
         self.options = _set_options(name, options)
         self.existing = _set_options(name, existing or {})
         if not {"model", *of_sets()} & {*self.options}:
@@ -161,10 +167,10 @@ class SwapHashIndexOp(_EncodingOp):
             )
 
     def _statement(self) -> str:
-        return statements.swap_statement(self.name, self.options)
+        return statements.swap_statement(statements.name_on(self.name, **self.place), self.options)
 
     def _name(self) -> str:
-        return sql.Literal(self.name).as_string(None)
+        return statements.name_on(self.name, **self.place).as_string(None)
 
     def _may_wait(self) -> bool:
         given = self.options
@@ -179,7 +185,7 @@ class SwapHashIndexOp(_EncodingOp):
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         existing = {"existing": self.existing} if self.existing else {}
-        return "swap_hash_index", [self.name], self.options | existing
+        return "swap_hash_index", [self.name], self.place | self.options | existing
 
     def reverse(self) -> "SwapHashIndexOp":
         """Return the operation that restores the set."""
@@ -187,16 +193,23 @@ class SwapHashIndexOp(_EncodingOp):
         for name in self.options:
             if name not in (*known, *of_searches(), "reveal_anchors"):
                 raise _irreversible("swap_hash_index", self.name, name)
-        return SwapHashIndexOp(self.name, self.existing, self.options)
+        return SwapHashIndexOp(self.name, self.existing, self.options, **self.place)
 
 
 class ConfigureHashIndexOp(_IndexOp):
     """Change how an index is searched by default."""
 
     def __init__(
-        self, name: str, settings: dict[str, Any], existing: dict[str, Any] | None = None
+        self,
+        name: str,
+        settings: dict[str, Any],
+        existing: dict[str, Any] | None = None,
+        *,
+        table: str | None = None,
+        schema: str | None = None,
     ) -> None:
-        self.name, self.settings = name, checked_options(name, settings, to=of_searches())
+        self.name, self.place = name, _place(name, table, schema)
+        self.settings = checked_options(name, settings, to=of_searches())
         self.existing = checked_options(name, existing or {}, to=of_searches())
         if not self.settings:
             raise InvalidInputError(
@@ -204,18 +217,30 @@ class ConfigureHashIndexOp(_IndexOp):
             )
 
     def _statement(self) -> str:
-        return statements.configure_statement(self.name, self.settings)
+        return statements.configure_statement(
+            statements.name_on(self.name, **self.place), self.settings
+        )
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         existing = {"existing": self.existing} if self.existing else {}
-        return "configure_hash_index", [self.name], self.settings | existing
+        return "configure_hash_index", [self.name], self.place | self.settings | existing
 
     def reverse(self) -> "ConfigureHashIndexOp":
         """Return the operation that restores the settings."""
         for name in self.settings:
             if name not in self.existing:
                 raise _irreversible("configure_hash_index", self.name, name)
-        return ConfigureHashIndexOp(self.name, self.existing, self.settings)
+        return ConfigureHashIndexOp(self.name, self.existing, self.settings, **self.place)
+
+
+def _place(index: str, table: str | None, schema: str | None) -> dict[str, str]:
+    """Return the given names of the table of an index."""
+    if schema is not None and table is None:
+        raise InvalidInputError(
+            f"schema {schema!r} of index {index!r} is given without a table; give table too"
+        )
+    place = {"table": table, "schema": schema}
+    return {key: name for key, name in place.items() if name is not None}
 
 
 def _set_options(index: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -442,8 +467,8 @@ def drop_hash_index(
     if_exists
         Whether to do nothing if there is no such index.
     table, column, model, **options : optional
-        The index as `create_hash_index` makes it, so that the operation can be reversed; not needed
-        to drop it.
+        The index as `create_hash_index` makes it, so that the operation can be reversed. Without
+        them it is the index of the table that the search_path finds.
 
     Raises
     ------
@@ -467,6 +492,8 @@ def drop_hash_index(
 def swap_hash_index(
     name: str,
     *,
+    table: str | None = None,
+    schema: str | None = None,
     model: str | None = None,
     existing: dict[str, Any] | None = None,
     **options: Unpack[IndexOptions],
@@ -481,6 +508,9 @@ def swap_hash_index(
 
     Parameters
     ----------
+    table, schema
+        The table of the index, where several schemas have one of that name and an index of its
+        own; by default the one that the search_path finds.
     model
         ``name`` (its latest version), ``name:version``, or ``none`` for the vectors themselves.
     existing
@@ -497,13 +527,15 @@ def swap_hash_index(
         If another swap of the index is under way.
     """
     given = {"model": model, **options} if model is not None else {**options}
-    return SwapHashIndexOp(name, given, existing)
+    return SwapHashIndexOp(name, given, existing, table=table, schema=schema)
 
 
 @_runs
 def configure_hash_index(
     name: str,
     *,
+    table: str | None = None,
+    schema: str | None = None,
     existing: IndexOptions | None = None,
     **options: Unpack[IndexOptions],
 ) -> _Op:
@@ -511,6 +543,8 @@ def configure_hash_index(
 
     Parameters
     ----------
+    table, schema
+        As those of `swap_hash_index`.
     existing
         The options before, so that the operation can be reversed.
     **options
@@ -521,7 +555,7 @@ def configure_hash_index(
     UnknownIndexError, InvalidInputError
         If a value is out of range, or the index or its model cannot serve it.
     """
-    return ConfigureHashIndexOp(name, {**options}, {**(existing or {})})
+    return ConfigureHashIndexOp(name, {**options}, {**(existing or {})}, table=table, schema=schema)
 
 
 @_runs

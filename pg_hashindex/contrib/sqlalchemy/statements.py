@@ -34,7 +34,7 @@ def drop_statement(
     name: str, *, table: str | None = None, schema: str | None = None, if_exists: bool = False
 ) -> str:
     """Return SQL that drops an index; with if_exists, only one that exists, of that table."""
-    named = sql.Literal(name) if table is None else name_on(name, table, schema)
+    named = name_on(name, table, schema)
     if not if_exists:
         return sql.SQL("SELECT hashindex.drop_index({})").format(named).as_string(None)
     statement = sql.SQL(
@@ -48,19 +48,28 @@ def drop_statement(
     return statement.as_string(None)
 
 
-def name_on(name: str, table: str, schema: str | None) -> sql.Composed:
-    """Return SQL for the name of the index that is declared under a name on a table."""
+def name_on(name: str, table: str | None = None, schema: str | None = None) -> sql.Composed:
+    """Return SQL for the name of the index that is declared under a name on a table.
+
+    By default the table that the search_path finds under the bare name of the index's table.
+    """
+    if table is None:
+        return sql.SQL(
+            "coalesce((SELECT hashindex._declared_name(i.name, "
+            "to_regclass(pg_catalog.quote_ident(i.table_name))) "
+            "FROM hashindex.index i WHERE i.name = {0}), {0})"
+        ).format(sql.Literal(name))
     return sql.SQL("coalesce(hashindex._declared_name({0}, to_regclass({1})), {0})").format(
         sql.Literal(name), sql.Literal(qualified(schema, table))
     )
 
 
-def swap_statement(name: str | sql.Composable, options: dict[str, Any]) -> str:
+def swap_statement(name: sql.Composable, options: dict[str, Any]) -> str:
     """Return SQL that gives an index another set; lists, where no row has to be encoded for it."""
     return function_call("_declare_swap", {"index_name": name, **options})
 
 
-def configure_statement(name: str | sql.Composable, options: dict[str, Any]) -> str:
+def configure_statement(name: sql.Composable, options: dict[str, Any]) -> str:
     """Return SQL that changes the defaults of searches."""
     return function_call("configure_index", {"name": name, **options})
 
