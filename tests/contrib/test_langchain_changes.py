@@ -5,10 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from fixtures.documents import EMBEDDINGS, IDS, TEXTS, VECTORS, stores
+from fixtures.faults import eventually
 from fixtures.indexes import create_index
 
-from pg_hashindex import HashIndex, operations
+from pg_hashindex import HashIndex, connect, operations
 from pg_hashindex.contrib.documents import table
+from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, InvalidInputError
 
 pytestmark = pytest.mark.newest
@@ -110,3 +112,24 @@ def test_writers_of_the_same_documents(make_store, connection, monkeypatch):
     ).fetchone()
     assert stale == (0,)
     assert HashIndex.open(connection, "langchain_documents_idx").summary().codes == len(IDS)
+
+
+def test_stores_that_create_their_table_at_the_same_time(url, connection):
+    with connect(url) as other, ThreadPoolExecutor(2) as pool:
+        with other.transaction():
+            HashIndexVectorStore.create_table(other, 8)
+            creating = [
+                pool.submit(HashIndexVectorStore.create_table, url, dimension)
+                for dimension in (8, 9)
+            ]
+            waiting = "SELECT count(*) = 2 FROM pg_locks WHERE NOT granted"
+            eventually(lambda: connection.execute(waiting).fetchone() == (True,))
+        assert creating[0].result() is None
+        with pytest.raises(InvalidInputError, match="9 dimensions, .* 8"):
+            creating[1].result()
+
+
+def test_a_type_of_the_table_s_name(connection):
+    connection.execute("CREATE TYPE langchain_documents AS ENUM ('a')")
+    with pytest.raises(DuplicateNameError, match='type "langchain_documents" already exists'):
+        HashIndexVectorStore.create_table(connection, 8)

@@ -322,6 +322,14 @@ def test_too_few_documents_are_not_trained_on(make_store):
     assert made.train_index(force=True).n_projections == DIMENSION
 
 
+def test_a_name_that_is_taken_is_refused_before_training(make_store, monkeypatch):
+    make_store(table="first").train_index("taken", method="lsh", n_bits=16, force=True)
+    made = make_store()
+    monkeypatch.delattr(training, "train")
+    with pytest.raises(DuplicateNameError, match='\'taken\' exists already, of "public"."first"'):
+        made.train_index("taken", method="lsh", n_bits=16, force=True)
+
+
 def test_half_precision_and_columns_of_the_user_s_own(url, connection):
     connection.execute(
         "CREATE TABLE mine (n int DEFAULT 5, id varchar(9) PRIMARY KEY, embedding halfvec(8), "

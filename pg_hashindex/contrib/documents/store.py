@@ -8,7 +8,7 @@ from ... import training
 from ...db.connection import outside_transactions
 from ...db.statements import one_row
 from ...errors import DuplicateNameError, HashIndexError, InvalidInputError
-from ...index.catalog import check_index_name, default_index_name
+from ...index.catalog import check_index_name, default_index_name, read_rows
 from ...index.handle import HashIndex
 from ...index.options import OPTIONS, IndexOptions, checked_options
 from ...models import store
@@ -105,7 +105,8 @@ class DocumentStore:
         Raises
         ------
         DuplicateNameError
-            If the table has an index already; `HashIndex.swap` gives it another model.
+            If the table has an index already; `HashIndex.swap` gives it another model. If an index
+            of another table has the name.
         InvalidInputError
             If there are too few documents, or the connection is inside a transaction.
         DatabaseStateError
@@ -140,6 +141,12 @@ class DocumentStore:
                 (name,) = one_row(lent, named, [own, table])
             check_index_name(name)
             documents.check_name(lent, name)
+            # Before minutes of training.
+            for taken in read_rows(lent, "WHERE i.name = $1", [name]):
+                raise DuplicateNameError(
+                    f"index {name!r} exists already, of {taken.qualified_table}; choose another "
+                    "name"
+                )
             metric = documents.metric
             drawn = sampling.sample_table(
                 lent, table, COLUMN, rows=rows, random_state=random_state, metric=metric

@@ -13,7 +13,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import ArrayLike, NDArray
 from pgvector import HalfVector, Vector
-from psycopg import sql
+from psycopg import errors, sql
 from sqlalchemy.dialects.postgresql import JSONB
 
 from ...db.connection import Connection
@@ -40,7 +40,7 @@ _COLUMNS = query("documents.columns")
 _KEY_OF_METADATA = re.compile(r"\(+metadata ->> '((?:[^']|'')*)'::text\)+(?:::(?:integer|bigint))?")
 
 _CREATE: LiteralString = """
-    CREATE TABLE IF NOT EXISTS {table} (
+    CREATE TABLE {table} (
         id text PRIMARY KEY,
         content text NOT NULL,
         metadata jsonb NOT NULL DEFAULT '{{}}',
@@ -243,7 +243,15 @@ class DocumentTable:
             values = [connection.adapters.types["vector"].oid, dimension]
             (kind,) = one_row(connection, "SELECT format_type($1, $2)", values)
             names = {"table": sql.Identifier(schema, name), "type": sql.SQL(kind)}
-            execute(connection, _CREATE, names=names)
+            try:
+                with connection.transaction():
+                    execute(connection, _CREATE, names=names)
+            except (errors.DuplicateObject, errors.DuplicateTable, errors.UniqueViolation):
+                # Another session has created it since, unless a type has the name.
+                found = cls.find(connection, schema, name)
+                if found is None:
+                    raise
+                found._check_dimension(dimension)
 
     @property
     def identifier(self) -> UserTable:
