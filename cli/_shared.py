@@ -26,6 +26,7 @@ from pg_hashindex.errors import (
     HashIndexError,
     InvalidInputError,
     LowerRecallError,
+    OtherModelWarning,
     RowsLeftOutWarning,
     SlowWritesWarning,
     UnknownIndexError,
@@ -491,7 +492,13 @@ def refuse_columns(connection: "Connection", table: str, names: Sequence[str], o
 def _noting_rows_left_out() -> Iterator[None]:
     """Show warnings of rows and jobs that were left out as notes, each text once."""
     shown, said = warnings.showwarning, set[str]()
-    noted = (BuildWarning, RowsLeftOutWarning, FewerJobsWarning, SlowWritesWarning)
+    noted = (
+        BuildWarning,
+        RowsLeftOutWarning,
+        FewerJobsWarning,
+        OtherModelWarning,
+        SlowWritesWarning,
+    )
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if not issubclass(category, noted):

@@ -25,6 +25,7 @@ __all__ = [
     "MissingSchemaError",
     "NotFittedError",
     "OldServerError",
+    "OtherModelWarning",
     "RowsLeftOutWarning",
     "SlowWritesWarning",
     "TrainingError",
@@ -60,6 +61,10 @@ class FewerJobsWarning(UserWarning):
 
 class BuildWarning(UserWarning):
     """Codes that were built are in use, after rows were read again, or with something left."""
+
+
+class OtherModelWarning(UserWarning):
+    """Codes are written to a column that an index searches by codes of another model."""
 
 
 class SlowWritesWarning(UserWarning):

@@ -34,6 +34,7 @@ from ..errors import (
     DatabaseStateError,
     InvalidInputError,
     MissingRightsError,
+    OtherModelWarning,
     SlowWritesWarning,
     TooLargeError,
 )
@@ -163,6 +164,8 @@ def encode_column(
 
     Warns
     -----
+    OtherModelWarning
+        Before the first row is written, if an index searches the column by codes of another model.
     SlowWritesWarning
         Before the first row is written, if triggers of the table fire, or an index on the column
         takes each code.
@@ -179,6 +182,7 @@ def encode_column(
         source = _checked(source, key_columns, into, loaded)
         run = _Run(source, into, loaded, learned, missing, throttle, batch_rows)
         run.check_before()
+        _warn_of_another_model(source, into, loaded)
         _warn_of_slow_writes(source, into, missing)
         return run.run()
 
@@ -270,6 +274,21 @@ def _checked(source: TableSource, key: KeyColumns, into: str, model: Model) -> T
             f"{_name(model)} takes {model.dimension}; use a model that was trained on this column"
         )
     return source
+
+
+def _warn_of_another_model(source: TableSource, into: str, model: Model) -> None:
+    values = [source.name, into, _name(model)]
+    for index, searched in execute(source.connection, query("columns.searched"), values):
+        command = shlex.join(
+            ["pg-hashindex", "index", "swap", index, "--model", _name(model), "--code-column", into]
+        )
+        warnings.warn(
+            f"index {index} searches column {into!r} of {source.name} by codes of model "
+            f"{searched}, and finds fewer of the nearest rows by those of {_name(model)}; when "
+            f"they are written, run: {command}",
+            OtherModelWarning,
+            stacklevel=4,
+        )
 
 
 def _warn_of_slow_writes(source: TableSource, into: str, missing: bool) -> None:

@@ -41,6 +41,18 @@ SELECT ARRAY(
        )
 FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::regclass::oid AND a.attname = $2
 
+-- name: searched
+-- The index in use that searches a column of the user's as codes of another model, and that model.
+-- $1: the table; $2: the column; $3: the model.
+SELECT i.name, pg_catalog.format('%s:%s', m.name, m.version)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN hashindex.index i ON i.schema_name = n.nspname AND i.table_name = c.relname
+JOIN hashindex.index_set s ON s.index_name = i.name AND s.state = 'used' AND s.code_column = $2 AND NOT s.stores
+JOIN hashindex.model m ON m.id = s.model_id
+WHERE c.oid = $1::regclass::oid AND pg_catalog.format('%s:%s', m.name, m.version) <> $3
+ORDER BY i.name LIMIT 1
+
 -- name: rows
 -- Rows that are to get a code, in the order of the key: its text, the vector, and the transaction that wrote this version of the row.
 -- $1: the most rows; the parameters of {from} follow.

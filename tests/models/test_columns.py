@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from pgvector import Vector
 
-from pg_hashindex import encode_column, operations, store
+from pg_hashindex import HashIndex, encode_column, operations, store
 from pg_hashindex.errors import (
     DatabaseStateError,
     InvalidInputError,
     MissingRightsError,
+    OtherModelWarning,
     SlowWritesWarning,
     UnknownModelError,
 )
@@ -359,6 +360,28 @@ def test_an_index_of_the_same_table_stays_right(connection, index, model, vector
     fill(connection)
     assert codes_of(connection) == expected(model, vectors)
     assert operations.check(index, full=True).status == "ok"
+
+
+def test_an_index_that_searches_the_column_by_another_model_is_named(
+    connection, coded, model, vectors
+):
+    fill(connection)
+    given = {"table": "items", "column": "embedding", "code_column": "code"}
+    index = HashIndex.create(connection, "coded", model="lsh", **given)
+    other = LSH(n_bits=BITS, random_state=5).fit(vectors).to_model("other")
+    store.save(connection, other)
+    message = (
+        "index coded searches column 'code' of items by codes of model lsh:1, and .* run: "
+        "pg-hashindex index swap coded --model other:1 --code-column code$"
+    )
+    with pytest.warns(SlowWritesWarning), pytest.warns(OtherModelWarning, match=message):
+        encode_column(connection, "other", "items", "embedding", "code")
+    index.swap(model="other:1", code_column="code", force=True)
+    assert codes_of(connection) == expected(other, vectors)
+    assert index.model == "other"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OtherModelWarning)
+        encode_column(connection, "other", "items", "embedding", "code", missing=True)
 
 
 def test_indexes_and_triggers_are_named_before(connection, coded):
