@@ -15,8 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
 from pg_hashindex import store
-from pg_hashindex.contrib.sqlalchemy import HashIndex, nearest
-from pg_hashindex.contrib.sqlalchemy.declared import declared_on
+from pg_hashindex.contrib.sqlalchemy import HashIndex, declared_on, nearest
 from pg_hashindex.db.connection import create_engine
 from pg_hashindex.errors import (
     DuplicateNameError,
@@ -91,7 +90,7 @@ def test_an_index_comes_and_goes_with_its_table(engine, connection, model, vecto
         category: Mapped[str | None]
         embedding: Mapped[Any] = mapped_column(VECTOR(8))
 
-    declared = Item.__table__.info["hash_indexes"]["items_idx"]
+    declared = declared_on(Item.__table__)["items_idx"]
     assert declared.column is Item.__table__.c.embedding
     assert (declared.name, declared.model) == ("items_idx", "lsh")
     with engine.begin() as transaction:
@@ -224,13 +223,12 @@ def test_copies_of_a_table_have_indexes_of_their_own(engine, connection, model):
     table = items_table(HashIndex("items_idx", "embedding", model="lsh", candidates=33))
     shop = sa.MetaData()
     copy = table.to_metadata(shop, schema="shop")
-    assert copy.info["hash_indexes"]["items_idx"].name == "items_idx"
     copied = declared_on(copy)["items_idx"]
     assert copied.column is copy.c.embedding
     assert copied.spec().given() == {"schema": "shop", "candidates": 33}
     HashIndex("second_idx", copy.c.embedding, model="lsh")
-    assert set(table.info["hash_indexes"]) == {"items_idx"}
-    assert table.info["hash_indexes"]["items_idx"].column is table.c.embedding
+    assert set(declared_on(table)) == {"items_idx"}
+    assert declared_on(table)["items_idx"].column is table.c.embedding
     with engine.begin() as transaction:
         transaction.execute(sa.text("CREATE SCHEMA shop"))
         shop.create_all(transaction)
@@ -266,7 +264,7 @@ def test_an_async_engine(url, connection, items):
 
     async def run():
         async with engine.begin() as transaction:
-            await transaction.run_sync(table.info["hash_indexes"]["items_idx"].create)
+            await transaction.run_sync(declared_on(table)["items_idx"].create)
         await engine.dispose()
 
     with pytest.warns(UserWarning, match="is not made"):
@@ -351,10 +349,10 @@ def test_a_column_may_be_given_before_it_has_a_table():
         vector: Mapped[Any] = mapped_column("embedding", VECTOR(8))
         __table_args__ = (HashIndex("others_idx", vector, model="lsh"),)
 
-    assert Other.__table__.info["hash_indexes"]["others_idx"].column is Other.__table__.c.embedding
+    assert declared_on(Other.__table__)["others_idx"].column is Other.__table__.c.embedding
     column = sa.Column("embedding", HALFVEC(8))
     table = sa.Table("t", sa.MetaData(), column, HashIndex("t_idx", column, model="lsh"))
-    assert table.info["hash_indexes"]["t_idx"].column is column
+    assert declared_on(table)["t_idx"].column is column
 
 
 def test_a_name_is_declared_once():

@@ -23,8 +23,7 @@ class HashIndex(SchemaItem):
     Inside ``__table_args__``, or among the items of a `sqlalchemy.Table`, give the column's name;
     after the class or table, give the column itself. On PostgreSQL ``create_all`` makes the index
     together with its table, and ``drop_all`` drops it; alembic's autogenerate compares it with what
-    the database has (`pg_hashindex.contrib.alembic`). ``table.info["hash_indexes"]`` has it by its
-    name.
+    the database has (`pg_hashindex.contrib.alembic`). `declared_on` returns it by its name.
 
     Parameters
     ----------
@@ -227,8 +226,9 @@ class HashIndex(SchemaItem):
 def declared_on(table: sa.Table) -> dict[str, HashIndex]:
     """Return the indexes that are declared on a table, by name.
 
-    ``Table.to_metadata`` copies those of the original; here the copy gets its own.
+    A copy of a table by ``Table.to_metadata`` has indexes of its own.
     """
+    # to_metadata copies the dictionary with the indexes of the original.
     declared: dict[str, HashIndex] = table.info.get("hash_indexes", {})
     if any(index.table is not table for index in declared.values()):
         declared = {
