@@ -18,6 +18,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.management import call_command
 from django.db import DataError, connections, models
+from django.db.migrations.loader import MigrationLoader
 from django.test.utils import isolate_apps, override_settings
 from pgvector import HalfVector, Vector
 from pgvector.django import VectorField
@@ -49,6 +50,7 @@ from pg_hashindex.contrib.django import (  # noqa: E402
     HashIndex,
     InstallHashindex,
     NearestQuerySet,
+    indexes,
 )
 
 ROWS = 300
@@ -206,6 +208,22 @@ def test_an_index_is_dropped_and_made_again(shop, connection, vectors, caplog):
     assert shop.run("makemigrations", "shop", check_changes=True) != ""
     shop.migrate()
     assert Handle.open(connection, "renamed_idx").column_name == "half"
+
+
+def test_migrations_are_read_once_for_all_apps(shop, connection, monkeypatch):
+    """Each app sends a signal, and the migrations of all are read for one."""
+    loaded = []
+
+    class Loader(MigrationLoader):
+        def load_disk(self):
+            loaded.append(self)
+            super().load_disk()
+
+    monkeypatch.setattr(indexes, "MigrationLoader", Loader)
+    with override_settings(INSTALLED_APPS=["fixtures.shop", "django.contrib.sessions"]):
+        shop.migrate("zero")
+    assert len(loaded) == 1
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
 
 
 Q, F = models.Q, models.F

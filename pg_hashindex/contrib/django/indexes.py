@@ -267,9 +267,14 @@ def _check(app_configs: Any, databases: Any = None, **_: Any) -> list[checks.Err
     return [checks.Error(error, obj=model, id="hashindex.E001") for model, error in found]
 
 
-def _drop_leftovers(using: str, plan: Any = (), apps: Any = apps, **_: Any) -> None:
+def _last_sender() -> Any:
+    """Return the last of the apps that send ``post_migrate``, as each with models does."""
+    return [app for app in apps.get_app_configs() if app.models_module is not None][-1]
+
+
+def _drop_leftovers(sender: Any, using: str, plan: Any = (), apps: Any = apps, **_: Any) -> None:
     """Drop the indexes of migrations whose table and declaration are gone."""
-    if not plan or connections[using].vendor != "postgresql":
+    if not plan or connections[using].vendor != "postgresql" or sender is not _last_sender():
         return
     loader = MigrationLoader(None, load=False)
     loader.load_disk()
