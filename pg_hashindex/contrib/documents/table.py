@@ -247,7 +247,7 @@ class DocumentTable:
                 with connection.transaction():
                     execute(connection, _CREATE, names=names)
             except (errors.DuplicateObject, errors.DuplicateTable, errors.UniqueViolation):
-                # Another session has created it since, unless a type has the name.
+                # Another session created it at the same time, unless a type has the name.
                 found = cls.find(connection, schema, name)
                 if found is None:
                     raise
