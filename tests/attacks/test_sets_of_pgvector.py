@@ -1,4 +1,4 @@
-"""Sets that pgvector keeps: their statements run as the caller, who runs nobody else's code."""
+"""Sets that pgvector keeps: their statements run as the caller, who runs no code of others."""
 
 import psycopg
 import pytest
@@ -60,7 +60,7 @@ def test_a_members_table_gets_its_set(connection, as_role):
     assert len(keeper.execute("SELECT * FROM hashindex.search_docs('[1, 2]')").fetchall()) == 10
 
 
-#: What a search runs under its caller's path, and a function of mallory's that would be nearer.
+#: Functions of mallory's that would be nearer than what a search calls under its caller's path.
 NEARER = {
     "format": "CREATE FUNCTION public.format(text, text, text, text, text, text, text, integer) "
     "RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'HIJACKED'; END $$",

@@ -17,7 +17,7 @@ ITEMS = {"table": "items", "column": "embedding", "model": "lsh"}
 
 
 def test_a_connection_that_searched_before_a_key_had_another_type(connection, items, model, url):
-    """What it has prepared is not run again."""
+    """It does not run a statement again that it had prepared."""
     HashIndex.create(connection, "items", **ITEMS)
     query = np.ones(8, np.float32)
     with connect(url) as another:
