@@ -1,13 +1,15 @@
 -- Values of the placeholders in the templates of an index's functions, by what they are about. Names are quoted; types are read from
 -- PostgreSQL's catalog. The value of a condition, {if name}, is NULL, empty or false where there is none.
 
--- The table, the index, and lists of the columns of its key.
+-- What all sets have: the names of the index and its table, the columns of the key, the functions, and the comparison of vectors.
 CREATE OR REPLACE FUNCTION hashindex._name_parts(i hashindex.index, s hashindex.index_set) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
+    -- A set that is not in use is measured by functions of its own.
+    named text := CASE s.state WHEN 'used' THEN i.name ELSE '~' || s.id END;
 BEGIN
     RETURN jsonb_build_object(
         -- The schema of pgvector.
@@ -27,55 +29,23 @@ BEGIN
         'variable', ARRAY(SELECT 'hashindex_' || k FROM unnest(hashindex._code_keys(i)) k),
         -- Whether the key has several columns; its type as one value, and its text of row b.
         'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns),
-        -- That row b may have a code: a tenant that is too long for an index has none.
-        'fits', coalesce(' AND hashindex._fits(b.' || quote_ident(i.tenant_column) || '::text)', '')
-    );
-END
-$$;
-
--- The key of an index, where lists of its columns do not do.
-CREATE OR REPLACE FUNCTION hashindex._key_parts(i hashindex.index, parts jsonb) RETURNS jsonb
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN jsonb_build_object(
-        -- Columns of an answer, with their types; and its key, from the text a.id.
+        -- Columns of an answer, with their types; and its key, from the text a.id. Declarations of variables for a key.
         'answer', (
             SELECT string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n)
             FROM unnest(hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(shown, type, n)
         ),
         'key_of_text', hashindex._key_of_text(i, 'a.id'),
-        -- Declarations of variables for a key.
-        'key_variables', (SELECT string_agg(format('hashindex_%s %s;', k.name, k.type), ' ') FROM unnest(hashindex._code_keys(i), hashindex._base_types(i)) k(name, type))
-    );
-END
-$$;
-
--- The functions of an index, the defaults of searches, their plans, and the comparison of vectors.
-CREATE OR REPLACE FUNCTION hashindex._search_parts(i hashindex.index, s hashindex.index_set, parts jsonb) RETURNS jsonb
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    base regclass := to_regclass(parts ->> 'table');
-    -- A set that is not in use is measured by functions of its own.
-    named text := CASE s.state WHEN 'used' THEN i.name ELSE '~' || s.id END;
-BEGIN
-    RETURN jsonb_build_object(
+        'key_variables', (SELECT string_agg(format('hashindex_%s %s;', k.name, k.type), ' ') FROM unnest(hashindex._code_keys(i), hashindex._base_types(i)) k(name, type)),
+        -- That row b may have a code: a tenant that is too long for an index has none. The type of tenants beside codes.
+        'fits', coalesce(' AND hashindex._fits(b.' || quote_ident(i.tenant_column) || '::text)', ''),
+        'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END,
         -- The functions of the set.
-        'search', format('hashindex.%I', 'search_' || named),
-        'sync', format('hashindex.%I', hashindex._sync_name(i.name)),
-        'refresh', 'hashindex.refresh_' || s.id,
-        -- Defaults of candidates and effort; whether candidates are looked for in lists.
-        'n', coalesce(s.candidates, 40), 'effort', coalesce(s.effort, 80), 'lists', s.trained_rows IS NOT NULL,
+        'search', format('hashindex.%I', 'search_' || named), 'sync', format('hashindex.%I', hashindex._sync_name(i.name)), 'refresh', 'hashindex.refresh_' || s.id,
         -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance, also
         -- in a statement whose parameter $1 is the query.
-        'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
-        'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
-        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_point'), 'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1'),
-        -- The type of the tenants beside codes.
-        'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END
+        'vector_type', hashindex._vector_type(hashindex._base_of(i), i.column_name), 'operator', hashindex._distance_operator(i.metric),
+        'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, i.column_name, i.metric),
+        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_point'), 'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1')
     );
 END
 $$;
@@ -220,6 +190,8 @@ BEGIN
         -- The points of the query and of the row r that are compared with landmarks.
         'point', hashindex._fill(point, own || jsonb_build_object('v', CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END)),
         'row_point', row_parts ->> 'row_point',
+        -- Defaults of candidates and effort; whether candidates are looked for in lists.
+        'n', coalesce(s.candidates, 40), 'effort', coalesce(s.effort, 80), 'lists', s.trained_rows IS NOT NULL,
         -- Up to how many effort the graph of landmarks is read. Finding one more landmark by the graph takes as long as comparing 18 to 32
         -- landmarks (measured on 10,361); ef_search is at most 1000.
         'graph_probes', greatest(64, least(1000, n_landmarks / 20))::integer,
@@ -248,12 +220,14 @@ BEGIN
 END
 $$;
 
--- Changes of vectors and tenants, and the log of the keys that the other set of lists, beside the one in use, is brought up to date by.
-CREATE OR REPLACE FUNCTION hashindex._change_parts(i hashindex.index) RETURNS jsonb
+-- All of these values; and the changes of vectors and tenants, and the log of the keys that the other set of lists, beside the one in use, is brought
+-- up to date by.
+CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index, s hashindex.index_set) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    parts jsonb := hashindex._name_parts(i, s);
     kept_keys text[] := hashindex._code_keys(i);
     -- The vectors of all sets of lists are read.
     read text[] := hashindex._read_columns(i) || array_remove(hashindex._written_vectors(i), i.column_name);
@@ -270,7 +244,7 @@ BEGIN
             log, hashindex._log_limit(beside), log, log, replace(write, E'\n', E'\n    ')
         );
     END IF;
-    RETURN jsonb_build_object(
+    RETURN parts || hashindex._rights_parts(i, s, parts) || hashindex._code_parts(i, s, parts) || hashindex._list_parts(i, s, parts) || jsonb_build_object(
         -- Columns of the old and the new row that codes are of.
         'is_changed', (SELECT format('ROW(%s), ROW(%s)', hashindex._columns_of('OLD', read), hashindex._columns_of('NEW', read))),
         -- Columns that the triggers read, and their types when they were made.
@@ -283,18 +257,5 @@ BEGIN
         'log_moved', CASE WHEN beside.state = 'building' THEN replace(format(write, hashindex._columns_of('NEW', i.key_columns)), E'\n', E'\n    ') ELSE '' END,
         'log_truncate', CASE WHEN beside.id IS NULL THEN '' ELSE format(E'\n        INSERT INTO %s (%I) VALUES (NULL);', log, kept_keys[1]) END
     );
-END
-$$;
-
--- All of these values.
-CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index, s hashindex.index_set) RETURNS jsonb
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    parts jsonb := hashindex._name_parts(i, s);
-BEGIN
-    parts := parts || hashindex._key_parts(i, parts) || hashindex._search_parts(i, s, parts);
-    RETURN parts || hashindex._rights_parts(i, s, parts) || hashindex._code_parts(i, s, parts) || hashindex._list_parts(i, s, parts) || hashindex._change_parts(i);
 END
 $$;

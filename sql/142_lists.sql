@@ -2,18 +2,6 @@
 -- rows and write codes in the order of their landmarks; these catch up with the log, and come into use in a short transaction. The same for a
 -- first set, a rebalance and a swap; pg_hashindex/index/landmarks runs the steps.
 
--- Records that all rows of a set have had their codes, so that searches use them. A role that does not see every row cannot have
--- encoded all of them. Called by index/build.py and operations/repairs.py.
-CREATE OR REPLACE FUNCTION hashindex._mark_encoded(set_id bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    UPDATE hashindex.index_set x SET encoded = true FROM hashindex.index i
-    WHERE x.id = set_id AND NOT x.encoded AND i.name = x.index_name AND NOT row_security_active(format('%I.%I', i.schema_name, i.table_name));
-END
-$$;
-
 -- Whether a tenant, as text, fits into the b-trees of codes and landmarks. Rows of longer ones have no code, and are compared exactly.
 CREATE OR REPLACE FUNCTION hashindex._fits(tenant text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -274,7 +262,7 @@ BEGIN
         RAISE EXCEPTION 'more was written than the log of the former set of index "%" holds, so its codes are out of date', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Drop it: pg-hashindex index prune %s', i.name);
     END IF;
-    names := hashindex._name_parts(i, s) || jsonb_build_object('first', quote_ident((hashindex._code_keys(i))[1]), 'refresh', 'hashindex.refresh_' || s.id);
+    names := hashindex._name_parts(i, s) || jsonb_build_object('first', quote_ident((hashindex._code_keys(i))[1]));
     EXECUTE hashindex._fill(
         'SELECT bool_or(t.{first} IS NULL) FROM (SELECT t.{first} FROM {log} t WHERE t.{first} IS NULL UNION ALL (SELECT t.{first} FROM {log} t LIMIT 1)) t', names
     ) INTO emptied;

@@ -445,8 +445,6 @@ DECLARE
     s hashindex.index_set := hashindex._set_of(i.name);
     by_lists boolean := coalesce(s.access IN ('lists', 'scan'), false);
     held record;
-    base text := format('%I.%I', i.schema_name, i.table_name);
-    answer text := string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) FROM unnest(hashindex._answer_keys(i), hashindex._base_types(i)) WITH ORDINALITY k(shown, type, n);
 BEGIN
     PERFORM hashindex._drop_other_answers(i);
     -- Functions of an earlier release: one would stand beside another with more arguments.
@@ -458,6 +456,7 @@ BEGIN
     ELSIF s.id IS NULL THEN
         -- The first set is being built: searches compare all vectors.
         SELECT x.* INTO STRICT s FROM hashindex.index_set x WHERE x.index_name = i.name ORDER BY x.id LIMIT 1;
+        s.state := 'used';
         s.model_id := NULL;
         s.access := NULL;
         s.candidates := 40;
@@ -467,23 +466,15 @@ BEGIN
         s.halves := hashindex._vector_type(hashindex._base_of(i), s.column_name) = '{ext}.halfvec';
     END IF;
     held := hashindex._set_sql(i, s, 'hashindex_query');
-    PERFORM hashindex._create_function('search_pgvector', jsonb_build_object(
-        'ext', '{ext}', 'index_name', i.name, 'search', format('hashindex.%I', 'search_' || i.name), 'index', quote_literal(i.name),
-        'table', base, 'table_literal', quote_literal(base), 'column', quote_ident(s.column_name), 'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
-        'answer', answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
-        'tenant', quote_ident(i.tenant_column), 'tenant_literal', quote_literal(i.tenant_column), 'tenant_type', hashindex._tenant_type(i),
-        'sharded', hashindex._is_sharded(hashindex._base_of(i)),
-        'dimension', s.dimension, 'vector_type', hashindex._vector_type(hashindex._base_of(i), s.column_name), 'operator', hashindex._distance_operator(i.metric),
+    PERFORM hashindex._create_function('search_pgvector', hashindex._name_parts(i, s) || jsonb_build_object(
+        'sharded', hashindex._is_sharded(hashindex._base_of(i)), 'dimension', s.dimension,
         'ranked_type', held.ranked_type, 'ranked_query', held.ranked_query, 'ranking', concat_ws(' ', held.expression, held.operator),
         'n', s.candidates,
         -- It was measured with the usual candidates; more of them are spread over more lists of an IVFFlat index.
         'effort', CASE WHEN s.access = 'ivfflat' AND s.effort IS NOT NULL THEN format('ceil(%s * sqrt(greatest(1, hashindex_n::double precision / %s)))::integer', s.effort, s.candidates)
             ELSE coalesce(s.effort::text, 'NULL') END,
-        'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, s.column_name, i.metric),
-        'few', CASE WHEN s.relation IS NULL THEN quote_literal('Infinity') ELSE 'sqrt(400 * hashindex_rows)' END,
-        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_point'),
-        'is_comparable_to_parameter', hashindex._is_comparable(i.metric, '$1')
-    ), format('index %s: nearest rows of %s', i.name, base));
+        'few', CASE WHEN s.relation IS NULL THEN quote_literal('Infinity') ELSE 'sqrt(400 * hashindex_rows)' END
+    ), format('index %s: nearest rows of %I.%I', i.name, i.schema_name, i.table_name));
 END
 $$;
 

@@ -114,7 +114,6 @@ def encode(
         index = read_row(index.connection, index.name)
         if index.is_lists:
             written += encode_missing(index, throttle, batch_rows)
-            execute(index.connection, "SELECT hashindex._mark_encoded($1)", [index.set_id])
         for former in read_sets(index.connection, index.name, "former"):
             if former.is_lists:
                 _catch_up_former(former, throttle)

@@ -65,6 +65,8 @@ _WRITE = query("encoding.write")
 
 PRUNE = query("encoding.prune")
 
+_ENCODED = query("encoding.encoded")
+
 #: Puts codes into lists.
 ASSIGN: LiteralString = "SELECT hashindex._assign_missing($1)"
 
@@ -74,11 +76,13 @@ _FEW_KEYS, _MOST_TIMES = 1000, 1000
 
 
 def encode_missing(index: IndexRow, throttle: Throttle, batch_rows: int | None = None) -> int:
-    """Encode every row without a code; see `HashIndex.encode`."""
+    """Encode every row without a code, and have searches use the codes; see `HashIndex.encode`."""
     execute(index.connection, _PLAIN, [index.name])
     # A second session would do the same work again.
     with claimed_work(index.connection, "encode", index.name) as work:
-        return _Encoder(index, batch_rows, throttle, work).run()
+        written = _Encoder(index, batch_rows, throttle, work).run()
+    execute(index.connection, _ENCODED, [index.set_id])
+    return written
 
 
 def catch_up(index: IndexRow, work: Work | None = None) -> bool:

@@ -311,7 +311,6 @@ class _Repairer:
         if listed:
             self.done.append(f"listed {listed} rows{who} that no landmark had")
         written = encode_missing(index, Throttle(None))
-        execute(self.connection, "SELECT hashindex._mark_encoded($1)", [index.set_id])
         if written:
             self.done.append(f"encoded {written} rows{who}")
         if without := _without_code(index):

@@ -42,3 +42,10 @@ WITH gone AS MATERIALIZED (
     )
 )
 DELETE FROM {codes} c USING gone WHERE ({code_key}) = ({gone_key}) AND c.xmin = gone.version
+
+-- name: encoded
+-- Records that all rows of a set have had their codes, so that searches use them. A role that does not see every row cannot have encoded
+-- all of them. $1: the set.
+UPDATE hashindex.index_set x SET encoded = true FROM hashindex.index i
+WHERE x.id = $1 AND NOT x.encoded AND i.name = x.index_name
+  AND NOT pg_catalog.row_security_active(pg_catalog.format('%I.%I', i.schema_name, i.table_name))
