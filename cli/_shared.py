@@ -202,7 +202,6 @@ build_options = together(
 )
 
 
-#: Facts of a decision that the server does not tell.
 class Number(click.FloatRange):
     """A number of a range; click's own lets NaN through."""
 
@@ -223,6 +222,7 @@ class Share(Number):
         super().__init__(0, 1)
 
 
+#: Facts of a decision that the server does not tell.
 facts_options = together(
     tenant_option("Column of tenants: most searches want the rows of one.", "COLUMN"),
     click.option(

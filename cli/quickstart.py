@@ -68,7 +68,7 @@ _DOCTORED = 30
 @index_options(["key_columns"])
 @metric_option(
     [*get_args(Metric), "l1"],
-    "Exact distance.  [default: that of a vector index of the column, else cosine]",
+    "Exact distance.  [default: that of an index of the column, else cosine]",
 )
 @facts_options
 @click.option(
@@ -123,10 +123,11 @@ def quickstart(
             # Also a column of policies, for which lists were chosen.
             options |= {"tenant": found.tenant.column}
         model = steps.find_model(connection, found, name, steps.method_of(chosen))
-        if index is None and chosen.kind == "vectors" and (first := advice.halfvec_index(found)):
+        first = advice.halfvec_index(found, recall)
+        if index is None and chosen.kind == "vectors" and first:
             raise InvalidInputError(
-                f"{found.table.name} has an HNSW over the vectors as they are, which an index of "
-                f"vectors would take; halfvecs serve better: {chosen.why}. Run first: {first[0]}"
+                f"the HNSW over the vectors of {found.table.name} does not fit into memory, and an "
+                f"index of vectors would take it; halfvecs fit: run first: {first[0]}"
             )
         if index is not None:
             steps.refuse_other_options(index, options)

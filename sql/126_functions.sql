@@ -187,11 +187,11 @@ DECLARE
     detail text;
 BEGIN
     PERFORM hashindex._check_administrator();
-    detail := string_agg(DISTINCT format('index "%s" encodes queries by them', s.index_name), '; ')
+    detail := string_agg(DISTINCT format(CASE s.state WHEN 'former' THEN 'index "%s" has a former set of it' ELSE 'index "%s" encodes queries by them' END, s.index_name), '; ')
         FROM hashindex.index_set s WHERE s.model_id = used.id AND s.access IN ('hnsw', 'ivfflat');
     IF detail IS NOT NULL THEN
         RAISE EXCEPTION 'functions of model "%:%" are in use: %', used.name, used.version, detail
-            USING ERRCODE = 'object_in_use', HINT = 'Drop the index first, or swap it to another model.';
+            USING ERRCODE = 'object_in_use', HINT = 'Drop the index first; or swap it to another model, and prune it.';
     END IF;
     -- Functions of halfvec may call functions of vector, which are last.
     PERFORM hashindex._drop(o.kind, o.name) FROM (SELECT x.* FROM hashindex.object x WHERE x.model_id = used.id ORDER BY x.name) o;

@@ -72,7 +72,7 @@ BEGIN
         RAISE EXCEPTION 'index "%" has been built again since this statement began', i.name
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     ELSIF NOT hashindex._is_bound(i, s) OR hashindex._not_plain(base::regclass) IS NOT NULL
-        OR NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)) THEN
+        OR NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base) AND t.tgname = (hashindex._trigger_names(i))[1]) THEN
         RAISE EXCEPTION 'table % is not the one that index "%" has codes of: it may have been dropped and recreated, or restored', base, i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index check %s', i.name);
     ELSIF row_security_active(to_regclass(codes)) AND hashindex._rows_are_hidden(base, codes) THEN

@@ -158,6 +158,7 @@ DECLARE
     key text[] := (SELECT i.key_columns FROM hashindex.index i WHERE i.name = found);
 BEGIN
     IF NOT (key @> joined_by AND key <@ joined_by) THEN
+        PERFORM hashindex._refuse_renamed(hashindex._require(found));
         RAISE EXCEPTION 'index "%" has the key (%), and the search joins its answers by (%)',
             found, array_to_string(key, ', '), array_to_string(joined_by, ', ')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the key of the index as key_columns of its declaration, or as key of the search.';

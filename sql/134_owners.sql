@@ -54,15 +54,22 @@ BEGIN
 END
 $$;
 
--- The gate of sets of pgvector, whose statements run as the caller: planning them runs the owner's code, so he is the caller, or a role that the
--- caller is a member of; and a superuser trusts superusers alone.
+-- The gate of sets of pgvector, whose statements run as the caller: planning them runs the owner's code, so the owner is the caller, or a role that
+-- the caller is a member of; and a superuser trusts superusers alone.
 CREATE OR REPLACE FUNCTION hashindex._require_owner(base regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    owner regrole := c.relowner FROM pg_class c WHERE c.oid = base;
+    owner regrole;
 BEGIN
+    IF base IS NULL THEN
+        RETURN;
+    END IF;
+    -- ALTER TABLE OWNER waits then.
+    EXECUTE format('PREPARE hashindex_read AS SELECT FROM ONLY %s', base);
+    DEALLOCATE hashindex_read;
+    SELECT c.relowner INTO owner FROM pg_class c WHERE c.oid = base;
     IF NOT pg_has_role(owner, 'USAGE') THEN
         RAISE EXCEPTION '% belongs to role %, whose code runs as % when a query on it is planned', base, owner, quote_ident(current_user)
             USING ERRCODE = 'insufficient_privilege', HINT = format('Connect as role %s, or as a member of it.', owner);

@@ -264,11 +264,10 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true, reads => false);
 BEGIN
-    -- Former lists too have readers.
     IF NOT hashindex._has_lists(i) THEN
-        PERFORM hashindex._used_lists(i);
-    END IF;
-    IF role IS NULL THEN
+        RAISE EXCEPTION 'index "%" has no codes in lists that roles could read', i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Whoever may read the table may search: REVOKE SELECT on the table.';
+    ELSIF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF role <> 'public' AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
         RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';

@@ -19,7 +19,7 @@ BEGIN ATOMIC
         SELECT 'trigger', t.tgname::text, t.oid, format('%I ON %s', t.tgname, t.tgrelid::regclass)
         FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = n.oid
           -- Anybody can make a trigger by other functions.
-          AND p.prosecdef
+          AND p.proname ~ '^sync_'
     ) o WHERE n.nspname = 'hashindex';
 END;
 
@@ -198,6 +198,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(drop_index.name, administers => true, reads => false);
     s hashindex.index_set;
+    set_id bigint;
 BEGIN
     IF hashindex._has_lists(i) THEN
         -- Not by DROP TRIGGER, which only the owner of the table may run.
@@ -207,8 +208,9 @@ BEGIN
     END IF;
     -- The row before the sets: a swap that we waited for has changed them.
     PERFORM FROM hashindex.index x WHERE x.name = i.name FOR UPDATE;
-    FOR s IN SELECT x.* FROM hashindex.index_set x WHERE x.index_name = i.name LOOP
-        DELETE FROM hashindex.index_set x WHERE x.id = s.id;
+    FOR set_id IN SELECT x.id FROM hashindex.index_set x WHERE x.index_name = i.name LOOP
+        -- As it is now: what one set leaves, another keeps.
+        DELETE FROM hashindex.index_set x WHERE x.id = set_id RETURNING x.* INTO s;
         PERFORM hashindex._drop_kept(i, s);
     END LOOP;
     PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o;

@@ -83,6 +83,7 @@ CREATE OR REPLACE FUNCTION hashindex._set_sql(
 )
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+SET quote_all_identifiers = off
 AS $$
 DECLARE
     own_type text := hashindex._vector_type(hashindex._base_of(i), s.column_name);
@@ -124,6 +125,7 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._serving_relation(i hashindex.index, s hashindex.index_set) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
 AS $$
 DECLARE
     wanted record := hashindex._set_sql(i, s);

@@ -204,7 +204,7 @@ BEGIN
     -- The type's own equality, under whatever path this runs: that of an extension's type is in its schema.
     CROSS JOIN LATERAL (
         SELECT format('OPERATOR(%s.=) ', coalesce((
-            SELECT n.nspname::regnamespace FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace
+            SELECT n.oid::regnamespace FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace
             JOIN pg_amop m ON m.amopopr = o.oid JOIN pg_opclass c ON c.opcfamily = m.amopfamily
             WHERE c.opcdefault AND c.opcintype = t.oid AND (m.amoplefttype, m.amoprighttype) = (t.oid, t.oid) AND o.oprname = '='
             ORDER BY o.oid LIMIT 1

@@ -67,7 +67,7 @@ BEGIN
         done := set_config('max_parallel_maintenance_workers', workers, true);
     WHEN insufficient_privilege THEN
         RAISE EXCEPTION '%', SQLERRM USING ERRCODE = 'insufficient_privilege',
-            HINT = format('Have the owner of the table run this, then run the same again: %s;', statement);
+            HINT = format('Have a role that may create in the table''s schema run this, then run the same again: %s;', statement);
     END;
     done := set_config('maintenance_work_mem', memory, true);
 END
@@ -447,9 +447,6 @@ DECLARE
     held record;
 BEGIN
     PERFORM hashindex._drop_other_answers(i);
-    -- Functions of an earlier release: one would stand beside another with more arguments.
-    PERFORM hashindex._drop(o.kind, o.name) FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
-    WHERE p.proname = 'search_' || i.name AND 'by_code' <> ALL (p.proargnames) OR p.proname = 'within_' || i.name;
     IF by_lists THEN
         PERFORM hashindex._create_list_search(i, s);
         RETURN;

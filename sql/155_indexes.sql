@@ -28,7 +28,10 @@ DECLARE
     declared record;
 BEGIN
     PERFORM hashindex._check_administrator();
-    PERFORM hashindex._require_owner(base);
+    -- Lists have a gate of their own.
+    IF access IS NULL OR access NOT IN ('lists', 'scan') THEN
+        PERFORM hashindex._require_owner(base);
+    END IF;
     PERFORM hashindex._go_in_sequence(base);
     -- A small table needs no codes, unless they are asked for.
     IF wanted IS NULL AND access IS NULL AND NOT store AND code_column IS NULL AND hashindex._rows_of(base) < 1000 THEN
@@ -276,7 +279,6 @@ BEGIN
     before := hashindex._used_set(i);
     s := before;
     base := hashindex._base_of(i);
-    PERFORM hashindex._require_owner(base);
     PERFORM hashindex._go_in_sequence(base);
     s.column_name := coalesce(column_name, s.column_name);
     -- Lists are of codes.
@@ -296,6 +298,8 @@ BEGIN
     SELECT m.* INTO used FROM hashindex.model m WHERE m.id = s.model_id;
     IF s.access IN ('lists', 'scan') THEN
         PERFORM hashindex._admit_lists(base, s.column_name, hashindex._read_columns(i) || s.column_name, used);
+    ELSE
+        PERFORM hashindex._require_owner(base);
     END IF;
     PERFORM hashindex._check_vector_column(base, s.column_name, used.dimension);
     s.dimension := coalesce(used.dimension, hashindex._dimension_of(base, s.column_name));

@@ -152,6 +152,7 @@ DECLARE
     i hashindex.index := hashindex._require(name, administers => true);
     s hashindex.index_set := hashindex._used_set(i);
     moved record;
+    key record;
     places bigint;
     gone boolean;
 BEGIN
@@ -229,13 +230,16 @@ BEGIN
         UPDATE hashindex.index x SET (key_columns, key_types) = (SELECT k.key_columns, k.key_types FROM hashindex._find_key(hashindex._base_of(i), NULL) k)
         WHERE x.name = i.name RETURNING x.* INTO i;
         RETURN NEXT format('the key is %s now', hashindex._named(i.key_columns));
-    ELSIF (SELECT t.types FROM hashindex._key_types(hashindex._base_of(i), i.key_columns) t) <> i.key_types THEN
-        UPDATE hashindex.index x SET key_types = t.types FROM hashindex._key_types(hashindex._base_of(i), i.key_columns) t
-        WHERE x.name = i.name RETURNING x.* INTO i;
+    END IF;
+    SELECT t.* INTO key FROM hashindex._key_types(hashindex._base_of(i), i.key_columns) t;
+    IF key.wrong IS NOT NULL THEN
+        RAISE EXCEPTION '%', key.wrong USING ERRCODE = 'invalid_table_definition', HINT = format('Give it a type of PostgreSQL''s, or drop the index: pg-hashindex index drop %s', i.name);
+    ELSIF key.types <> i.key_types THEN
+        UPDATE hashindex.index x SET key_types = key.types WHERE x.name = i.name RETURNING x.* INTO i;
         RETURN NEXT format('the key is of type %s now', array_to_string(i.key_types, ', '));
     END IF;
     -- An index through a cast to another dimension would refuse each row that is written.
-    PERFORM hashindex._check_vector_column(hashindex._base_of(i), s.column_name, s.dimension);
+    PERFORM hashindex._check_vector_column(hashindex._base_of(i), s.column_name, s.dimension, s.access IS NOT NULL AND hashindex._serving_relation(i, s) IS NULL);
     IF s.access IS NOT NULL AND hashindex._serving_relation(i, s) <> s.relation THEN
         -- Ours under another name stays ours.
         gone := hashindex._oid_of(i.schema_name, s.relation) IS NULL;

@@ -20,7 +20,7 @@ BEGIN
     FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
         CONTINUE WHEN hashindex._base_of(i) IS NULL;
-        SELECT c.name INTO missing FROM hashindex.index_set s CROSS JOIN LATERAL unnest(hashindex._missing_columns(i, s)) c(name) WHERE s.index_name = i.name LIMIT 1;
+        SELECT c.name INTO missing FROM hashindex.index_set s CROSS JOIN LATERAL unnest(hashindex._missing_columns(i, s)) c(name) WHERE s.index_name = i.name AND (s.state <> 'former' OR s.access IN ('lists', 'scan')) LIMIT 1;
         IF FOUND THEN
             RAISE WARNING 'index "%" is left as it is, since its table has no column "%"', i.name, missing USING HINT = format('If it was renamed, run: pg-hashindex index repair %s', i.name);
             CONTINUE;

@@ -75,6 +75,8 @@ class There:
         The set behind a name; else empty.
     kind
         What it is like: ``vectors``, ``codes``, ``codes in IVFFlat`` or ``lists``.
+    method
+        Of pgvector's index: ``hnsw`` or ``ivfflat``; else empty.
     reaches
         Whether a setting that was measured reaches the recall; None where none was measured.
     """
@@ -87,6 +89,7 @@ class There:
     milliseconds: float | None
     text: str = ""
     command: str | None = None
+    method: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,6 @@ def choose(facts: Facts, access: str | None = None) -> Choice:
         ``hnsw``, ``ivfflat`` or ``lists``: choose among these sets alone.
     """
     sizes = _sizes(facts)
-    forced = access is not None
     if access is None:
         kind, why = _by_rules(facts, sizes)
     else:
@@ -173,17 +175,19 @@ def choose(facts: Facts, access: str | None = None) -> Choice:
     kept = [
         one
         for one in facts.there
-        if access in (None, "hnsw")
-        # A name that there was no time to measure stays if it has the set that the rules take.
-        and (one.reaches or (one.reaches is None and one.set and one.kind == kind))
-        and _stays(facts, one, kind)
+        if access is None
+        or (
+            one.method == access == "hnsw"
+            # A name that there was no time to measure stays if it has the set that the rules take.
+            and (one.reaches or (one.reaches is None and one.set and one.kind == kind))
+            and _stays(facts, one, kind)
+        )
     ]
     # A name first, then halfvecs before vectors: the smaller.
     best = min(kept, key=lambda one: (not one.set, one.bytes, one.name), default=None)
     if best is not None:
-        compared = _compared(facts, sizes, "keep", best, forced=forced)
-        return Choice("keep", _why_kept(facts, best), compared, best)
-    return Choice(kind, why, _compared(facts, sizes, kind, forced=forced))
+        return Choice("keep", _why_kept(facts, best), _compared(facts, sizes, "keep", best), best)
+    return Choice(kind, why, _compared(facts, sizes, kind, forced=access is not None))
 
 
 def _why_kept(facts: Facts, one: There) -> str:
@@ -443,7 +447,7 @@ def _there(found: Diagnosis, goal: float) -> Iterator[There]:
                     command = f"SET {module} = {best.value};"
             yield There(
                 index.name, "", shape, index.bytes, bool(enough) if points else None,
-                None if best is None else best.p50_ms, text or "", command,
+                None if best is None else best.p50_ms, text or "", command, index.method,
             )  # fmt: skip
 
 
@@ -537,7 +541,7 @@ def _commands(found: Diagnosis, kind: Kind, goal: float) -> tuple[str, ...]:
     within = None if tenant is None or kind != "lists" else tenant.column
     # A swap keeps the column of tenants.
     name = next((one for one in found.own_names if within in (None, one.tenant)), None)
-    first = halfvec_index(found) if kind == "vectors" else ()
+    first = halfvec_index(found, goal) if kind == "vectors" else ()
     if name is None:
         return (*first, _quickstart(found, kind, goal))
     quoted, options = shlex.quote(name.name), {**OPTIONS_OF[kind]}
@@ -557,12 +561,12 @@ def _commands(found: Diagnosis, kind: Kind, goal: float) -> tuple[str, ...]:
     return (*first, *training, f"pg-hashindex index swap {quoted} {words}")
 
 
-def halfvec_index(found: Diagnosis) -> tuple[str, ...]:
-    """Return the statement for an HNSW over halfvecs, if the one there is over the vectors.
+def halfvec_index(found: Diagnosis, goal: float) -> tuple[str, ...]:
+    """Return the statement for an HNSW over halfvecs, if that over the vectors does not fit.
 
     A set of vectors takes an index that is there.
     """
-    table = found.table
+    table, facts = found.table, facts_of(found, goal)
     graphs = [
         index
         for index in found.indexes
@@ -571,7 +575,8 @@ def halfvec_index(found: Diagnosis) -> tuple[str, ...]:
         and index.condition is None
         and index.metric == found.metric
     ]
-    if table.type != "vector" or not graphs or any(index.expression for index in graphs):
+    fits = facts is None or any(index.expression or index.bytes <= facts.left for index in graphs)
+    if table.type != "vector" or not graphs or fits:
         return ()
     expression = f"({table.quoted_column}::halfvec({table.dimension})) halfvec_{found.metric}_ops"
     return (
@@ -594,7 +599,7 @@ def _quickstart(found: Diagnosis, kind: Kind, goal: float) -> str:
     metric = found.metric
     known = [index.metric for index in found.indexes] + [name.metric for name in found.names]
     if metric in OPERATORS and metric != usual_metric(known):
-        # Quickstart takes that of an index, else cosine.
+        # Quickstart takes that of an index, or a name, else cosine.
         options += f" --metric {metric}"
     if found.tenant is not None and (kind == "lists" or found.tenant.source == "--tenant"):
         options += f" --tenant {shlex.quote(found.tenant.column)}"

@@ -78,18 +78,19 @@ _SHARE_OF_CODES = 0.2
 # Rows to try codes on, the queries for that, and the rows near each of these.
 _CODE_ROWS = 5_000
 _CODE_QUERIES, _NEAR_ROWS = 50, 50
+# Rows looked at for the share that has no vector.
+_COUNTED_ROWS = 10_000
 # Before PostgreSQL 18, each step that is switched off and cannot be avoided adds this to the cost.
 _SWITCHED_OFF = 1e10
 _JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost")
 _MOST_QUERIES = 10_000
 _HIDDEN: LiteralString = "SELECT CASE WHEN row_security_active($1::oid) THEN current_user::text END"
-# The query that everybody writes.
-_COUNTED_ROWS = 10_000
 _DRAWN: LiteralString = """
     SELECT {column}, {key}, pg_catalog.pg_column_size({column}) FROM {table} {part}
     WHERE {column} IS NOT NULL LIMIT {n}
 """
 _NULL_SHARE: LiteralString = "SELECT avg(({column} IS NULL)::int) FROM {table} {part}"
+# The query that everybody writes.
 _NEAR: LiteralString = (
     "SELECT {key}, {column}, ({distance}) OPERATOR(pg_catalog.+) 0 AS distance FROM {table} "
     "ORDER BY distance LIMIT {n}"
@@ -146,7 +147,7 @@ def diagnose(
         SQL filters of the table, each to be measured by itself. They are run with the rights of
         the caller.
     metric : {"l2", "cosine", "ip", "l1"}, optional
-        The distance of exact search; that of the first index, or else ``cosine``, by default.
+        The distance of exact search; that of an index of the column, or else ``cosine``, by default.
     goal
         The recall that advice is to reach.
     timeout
@@ -271,11 +272,7 @@ def _with_names(
             name = as_name(row)
             names.append(name)
             if row.metric != found.metric:
-                notes.append(
-                    f"index {row.name} searches by {row.metric}: give --metric {row.metric} to "
-                    "measure it"
-                )
-                continue
+                notes.append(f"index {row.name} searches by {row.metric}, and is measured by it")
             if not row.encoded:
                 notes.append(
                     f"index {row.name} is not complete, and searched exactly: pg-hashindex index "

@@ -493,7 +493,7 @@ class Diagnosis:
 
     @property
     def own_names(self) -> list[NameFacts]:
-        """The names that search by the metric of the diagnosis."""
+        """The names that search by the metric of the diagnosis, and answer for it."""
         return [name for name in self.names if name.metric == self.metric]
 
     @property
@@ -503,7 +503,7 @@ class Diagnosis:
         1 where there is none: searches are exact. None if the deadline passed first.
         """
         now = [point.recall for point in self.points if point.current]
-        now += [name.recall for name in self.own_names if name.recall is not None]
+        now += [name.recall for name in self.names if name.recall is not None]
         return min(now, default=1.0) if self.complete else None
 
     def as_dict(self) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def plan(
         hasher = hasher_for(method)
         bits = advice.code_bits(table.dimension)
         if method == METHOD:
-            n = default_bits(hasher, table.rows, table.dimension)
+            n = default_bits(hasher, table.vectors, table.dimension)
             bits = n * hasher.default_cuts(n)
         about = "" if method == METHOD else "about "
         steps.append(f"train model {name}: {method}, {about}{bits} bits, distance {distance}")
@@ -199,7 +199,7 @@ def plan(
         if (chosen.kind == "lists" and options.get("tenant"))
         else ""
     )
-    steps += [f"create index {name} of {table.rows} rows: {what}{within}", "measure its recall"]
+    steps += [f"create index {name} of {table.vectors} rows: {what}{within}", "measure its recall"]
     lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(steps, 1))
     rows = (
         f"PostgreSQL writes {table.name} again for the column of codes: searches and writes wait."

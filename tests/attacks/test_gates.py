@@ -9,7 +9,7 @@ from pg_hashindex.db import sql_files
 SQL = sql_files.folder("sql")
 TEMPLATES = {file.stem: file.read_text() for file in (SQL / "templates").glob("*.sql")}
 #: A search is a SELECT with the rights of its caller alone.
-SEARCHES = ("search_pgvector", "search_lists", "within")
+SEARCHES = ("search_pgvector", "search_lists")
 #: Public functions that check no rights: they read what the caller may read, no index's tables.
 OPEN = {
     *("project_with", "encode_with", "project", "encode", "find_model", "orphans"),

@@ -174,8 +174,10 @@ def test_no_seed_changes_a_decision(connection, monkeypatch, table, memory):
 
 def test_what_access_forces_keeps_an_index_that_serves():
     """A set of vectors would take it."""
-    graph = There("graph", "", "vectors", 614 * MB, True, 1.0)
+    graph = There("graph", "", "vectors", 614 * MB, True, 1.0, method="hnsw")
     assert choose(replace(TEXTS, there=(graph,)), "hnsw").there == graph
+    lists = replace(graph, method="ivfflat")
+    assert choose(replace(TEXTS, there=(lists,)), "hnsw").kind == "vectors"
     assert choose(replace(TEXTS, there=(graph,), memory=600 * MB), "hnsw").kind == "vectors"
     assert choose(replace(TEXTS, there=(graph,)), "lists").kind == "lists"
 

@@ -179,3 +179,33 @@ def test_tiny_vectors_are_no_halfvecs(connection, docs):  # noqa: F811
     index = HashIndex.create(connection, "docs", **TABLE, model="none")
     assert index.set == "vectors in hnsw"
     assert index.search(docs[0])[0].id == 1
+
+
+def test_a_column_that_two_sets_of_an_index_have_goes_with_it(connection, docs):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE, store=True)
+    index.swap(code_column="docs_code", store=False, force=True)
+    index.drop()
+    columns = "SELECT count(*) FROM pg_attribute WHERE attname = 'docs_code' AND NOT attisdropped"
+    assert connection.execute(columns.encode()).fetchone() == (0,)
+    assert relations(connection) == ["docs_pkey"]
+
+
+def test_sets_under_quoted_identifiers(connection, docs):  # noqa: F811
+    connection.execute("SET quote_all_identifiers = on")
+    connection.execute("SELECT hashindex.create_index('docs', 'docs', 'embedding')")
+    connection.execute("SELECT hashindex.swap_index('docs', 'none')")
+    assert len(HashIndex.open(connection, "docs").search(docs[0])) == 10
+
+
+def test_an_upgrade_goes_on_beside_a_former_set_without_its_column(connection, docs):  # noqa: F811
+    index = HashIndex.create(connection, "docs", **TABLE)
+    connection.execute("ALTER TABLE docs ADD zero bit(96) DEFAULT 0::bit(96)")
+    connection.execute("SELECT hashindex.train('other', 'docs', 'embedding')")
+    index.swap(model="other", code_column="zero", force=True)
+    index.prune()
+    index.swap(model="none", force=True)
+    connection.execute("ALTER TABLE docs DROP zero")
+    notices = []
+    connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+    connection.execute("SELECT hashindex.rebuild_functions()")
+    assert notices == []

@@ -286,7 +286,8 @@ def _changes(
         options = {**found.spec.options}
         if options.get("metric") == found.model_metric:
             del options["metric"]
-        drop = [DropHashIndexOp(found.spec.name, replace(found.spec, options=options))]
+        dropped = found.spec.name if declared is None else name
+        drop = [DropHashIndexOp(dropped, replace(found.spec, options=options))]
     if declared is None:
         _log.info("Detected removed hash index %r", name)
         return drop, []
@@ -304,7 +305,13 @@ def _changes(
         return [], [CreateHashIndexOp(spec)]
     primary = [column.name for column in declared.column.table.primary_key]
     kept = spec.options.get("key_columns", primary)
-    if kept and not same_option(kept, found.spec.options["key_columns"]):
+    has = found.spec.options["key_columns"]
+    if not {*has} <= {column.name for column in declared.column.table.c}:
+        renamed = (
+            "hash index %r has the key %s: if a column was renamed, run pg-hashindex index repair"
+        )
+        _log.warning(renamed, name, ", ".join(has))
+    elif kept and not same_option(kept, has):
         # Searches join their answers by the primary key, if the declaration names no other.
         spec = replace(spec, options=spec.options | {"key_columns": kept})
     read = [*found.spec.options["key_columns"], found.spec.options.get("tenant")]
