@@ -9,11 +9,10 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
 from ...models.vectors import as_rows
-from .groups import LandmarkGroups, put_in_groups
-from .space import Space, in_threads, row_lengths, unit_rows
+from .groups import LandmarkGroups, nearest, put_in_groups
+from .space import BLOCK_ROWS, in_threads, placed, row_lengths, unit_rows
 
 #: Up to this number, each row is compared with all landmarks: groups would save nothing.
 MAX_FLAT = 1024
@@ -25,9 +24,6 @@ _CANCELLED = 1e-3
 # embeddings and 10,714 landmarks, 64 lists hold .953 of the true ten, and .956 where a row is
 # compared with every landmark in all of its dimensions.
 _FINENESS, _VISITED = 4.0, 24
-_BLOCK_ROWS = 8192
-# Landmarks that give the mean and the scale of the space.
-_SPACE_ROWS = 8192
 
 
 class Landmarks:
@@ -43,18 +39,12 @@ class Landmarks:
         if not len(given):
             raise InvalidInputError("there are no landmarks to assign rows to; train some first")
         self._count, self._dimension = len(given), given.shape[1]
-        # Some of them give mean and scale; squares of all are within the range of float32 then too.
-        sample = given[:: -(-len(given) // _SPACE_ROWS)].astype(np.float32)
-        self._space = Space.around(sample, spherical=False, reduces=len(given) > MAX_FLAT)
-        del sample
-        placed = np.empty((len(given), self._space.width), np.float32)
-        for part in row_slices(len(given), _BLOCK_ROWS):
-            placed[part] = self._space(given[part].astype(np.float32, copy=False))
-        self._points = placed
+        # Squares of all of them are within the range of float32 then.
+        self._space, self._points = placed(given, spherical=False, reduces=len(given) > MAX_FLAT)
         self._groups: LandmarkGroups | None = None
         if len(given) > MAX_FLAT:
-            self._members, starts = put_in_groups(placed, _FINENESS)
-            self._groups = LandmarkGroups(placed, starts, _VISITED)
+            self._members, starts = put_in_groups(self._points, _FINENESS)
+            self._groups = LandmarkGroups(self._points, starts, _VISITED)
 
     def __len__(self) -> int:
         return self._count
@@ -66,10 +56,8 @@ class Landmarks:
 
         def work(part: slice) -> None:
             block = self._space(rows[part].astype(np.float32, copy=False))
-            if self._groups is None:
-                result[part] = nearest_centres(block, self._points, 1)[0][:, 0]
-            else:
-                result[part] = self._members[self._groups.nearest(block)]
+            places = nearest(block, self._points, self._groups)
+            result[part] = places if self._groups is None else self._members[places]
 
         in_threads(work, len(rows))
         return result
@@ -117,7 +105,7 @@ class ListSums:
     def add(self, X: NDArray[np.float32], places: NDArray[np.intp]) -> None:
         """Add rows (n, d) and their landmarks (n,)."""
         # Integers of 32 bits hold the sums of a block.
-        for part in row_slices(len(X), _BLOCK_ROWS):
+        for part in row_slices(len(X), BLOCK_ROWS):
             self._add(X[part], places[part])
 
     def _add(self, X: NDArray[np.float32], places: NDArray[np.intp]) -> None:
@@ -164,7 +152,7 @@ class ListSums:
         with self._lock:
             self.counts += counts
             self._high += high
-        for part in row_slices(len(self), _BLOCK_ROWS):
+        for part in row_slices(len(self), BLOCK_ROWS):
             sums = next(other).astype(self._wide)
             with self._lock:
                 self._add_sums(np.arange(part.start, part.stop), sums)
@@ -173,7 +161,7 @@ class ListSums:
         """Yield the counts and sums as arrays, of which none is large."""
         yield self.counts
         yield from (self._high.data, self._high.indices, self._high.indptr)
-        yield from (self._low[part] for part in row_slices(len(self), _BLOCK_ROWS))
+        yield from (self._low[part] for part in row_slices(len(self), BLOCK_ROWS))
 
     def means(
         self, numbers: slice | NDArray[np.intp], least_rows: int = LEAST_ROWS

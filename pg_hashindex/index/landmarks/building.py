@@ -536,10 +536,10 @@ class ListBuild(TableReader):
             starts = np.concatenate([[0], np.array([n for _, n in large], np.intp).cumsum()])
             self._tenants = Tenants([name for name, _ in large], starts)
             self._number(self._tenants.names)
-            # Sums of a product depend on the number of threads.
-            with one_blas_thread():
-                return TenantLandmarks(points, starts)
+        # Sums of a product depend on the number of threads.
         with one_blas_thread():
+            if self._has_tenants:
+                return TenantLandmarks(points, self._tenants.starts)
             return Landmarks(points) if len(points) else None
 
     def _stage(

@@ -92,6 +92,13 @@ class LandmarkGroups:
             start = end
 
 
+def nearest(
+    X: NDArray[np.float32], points: NDArray[np.float32], groups: LandmarkGroups | None
+) -> NDArray[np.intp]:
+    """Find the nearest point of each row (n, k): among all, or in the groups that it visits."""
+    return nearest_centres(X, points, 1)[0][:, 0] if groups is None else groups.nearest(X)
+
+
 def put_in_groups(
     points: NDArray[np.float32], fineness: float
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

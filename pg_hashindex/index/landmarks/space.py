@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,20 @@ _KEPT_DIMENSIONS = 0.75
 # embeddings find it for 95 %.
 _MIN_BASIS = 96
 _MAX_BASIS = 256
-_BASIS_ROWS = 8192
+#: Rows that give the mean, the scale and the basis of a space.
+SPACE_ROWS = 8192
+#: Rows that are scaled, placed or added up at a time.
+BLOCK_ROWS = 8192
 # Squares of lengths between this and its inverse are exact in float32.
 _LEAST_LENGTH = 1e-15
+
+
+class Points(Protocol):
+    """An array (n, d), or one whose parts are computed when they are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> NDArray[np.floating[Any]]: ...
 
 
 class Space:
@@ -47,14 +58,18 @@ class Space:
         self.width = basis.shape[1] or len(mean)
 
     @classmethod
-    def around(cls, X: NDArray[np.float32], *, spherical: bool, reduces: bool) -> Self:
-        """Return the space of rows like these (n, d), in fewer dimensions where it pays."""
-        directed = unit_rows(X) if spherical else X
+    def around(cls, X: Points, *, spherical: bool, reduces: bool) -> Self:
+        """Return the space of rows like these (n, d), in fewer dimensions where it pays.
+
+        At most 8,192 of them, evenly spaced, give it.
+        """
+        sample = X[:: -(-len(X) // SPACE_ROWS)].astype(np.float32, copy=False)
+        directed = unit_rows(sample) if spherical else sample
         mean = directed.mean(axis=0, dtype=np.float64).astype(np.float32)
         largest = float(np.abs(directed - mean).max())
         scale = np.float32(1 / largest if largest > np.finfo(np.float32).tiny else 1)
         whole = cls(mean, scale, np.empty((len(mean), 0), np.float32), spherical=spherical)
-        basis = reducing_basis(whole(X)) if reduces else None
+        basis = reducing_basis(whole(sample)) if reduces else None
         return whole if basis is None else cls(mean, scale, basis, spherical=spherical)
 
     def __call__(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -64,6 +79,15 @@ class Space:
             result: NDArray[np.float32] = (unit_rows(X) if self.spherical else X) - self.mean
             result *= self.scale
         return result @ self.basis if self.basis.shape[1] else result
+
+
+def placed(points: Points, *, spherical: bool, reduces: bool) -> tuple[Space, NDArray[np.float32]]:
+    """Return the space of points (n, d), and their coordinates in it."""
+    space = Space.around(points, spherical=spherical, reduces=reduces)
+    result = np.empty((len(points), space.width), np.float32)
+    for part in row_slices(len(points), BLOCK_ROWS):
+        result[part] = space(points[part].astype(np.float32, copy=False))
+    return space, result
 
 
 def row_lengths(X: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -95,21 +119,20 @@ def unit_rows(X: NDArray[np.float32]) -> NDArray[np.float32]:
 def reducing_basis(X: NDArray[np.float32]) -> NDArray[np.float32] | None:
     """Find directions that keep most of the variance of rows (n, d) about their mean.
 
-    By subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4) on a few thousand rows:
-    the covariance matrix of a few thousand dimensions would take longer than all that follows.
+    By subspace iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4), since the covariance
+    matrix of a few thousand dimensions would take longer than all that follows.
     Returns orthonormal columns (d, k), 96 at least; None where no basis of at most 256 columns and
     three quarters of the dimensions keeps 85 % of the variance.
     """
-    sample = X[:: -(-len(X) // _BASIS_ROWS)]
-    total = float(np.einsum("ij,ij->", sample, sample, dtype=np.float64))
+    total = float(np.einsum("ij,ij->", X, X, dtype=np.float64))
     size = min(X.shape[1], _MAX_BASIS)
     # Threads of BLAS would wait for each other longer than they work.
     with one_blas_thread():
         start = np.random.default_rng(0).standard_normal((X.shape[1], size), dtype=np.float32)
         basis = np.linalg.qr(start)[0]
         for _ in range(2):
-            basis = np.linalg.qr(sample.T @ (sample @ basis))[0]
-        projected = sample @ basis
+            basis = np.linalg.qr(X.T @ (X @ basis))[0]
+        projected = X @ basis
         values, vectors = np.linalg.eigh((projected.T @ projected).astype(np.float64))
     kept = values[::-1].cumsum()
     n_kept = max(_MIN_BASIS, 1 + int(np.searchsorted(kept, _KEPT_VARIANCE * total)))

@@ -17,15 +17,13 @@ from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
 from .assignment import LEAST_ROWS, ListSums
 from .groups import place_means
-from .space import Space, in_threads
+from .space import BLOCK_ROWS, Points, in_threads, placed
 from .training import Centres, Halves, usable_rows
 
 _ROUNDS = 3
 _GROUPS_PER_ROOT, _GROUP_ROUNDS = 2, 4
 #: The share of the rows that a round reads: 9 for each landmark.
 TRAINED_SHARE = 9 / 20
-_BLOCK_ROWS = 8192
-_SPACE_ROWS = 8192
 
 #: Rows (n, d) and the number of the tenant of each; -1 for one without landmarks.
 TenantRows: TypeAlias = tuple[NDArray[np.float32], NDArray[np.intp]]
@@ -46,19 +44,14 @@ class TenantLandmarks:
 
     def __init__(
         self,
-        points: NDArray[np.floating] | Centres | Halves,
+        points: Points,
         starts: NDArray[np.intp],
         *,
         spherical: bool = False,
     ) -> None:
         self._starts, self._count = starts, len(points)
-        if not len(points):
-            return
-        sample = points[:: -(-len(points) // _SPACE_ROWS)].astype(np.float32)
-        self._space = Space.around(sample, spherical=spherical, reduces=True)
-        self._placed = np.empty((len(points), self._space.width), np.float32)
-        for part in row_slices(len(points), _BLOCK_ROWS):
-            self._placed[part] = self._space(points[part].astype(np.float32, copy=False))
+        if len(points):
+            self._space, self._points = placed(points, spherical=spherical, reduces=True)
 
     def __len__(self) -> int:
         return self._count
@@ -72,7 +65,7 @@ class TenantLandmarks:
             for tenant, members in _by_tenant(tenants[part]):
                 own = slice(self._starts[tenant], self._starts[tenant + 1])
                 if own.start < own.stop:
-                    places = nearest_centres(rows[members], self._placed[own], 1)[0][:, 0]
+                    places = nearest_centres(rows[members], self._points[own], 1)[0][:, 0]
                     result[part.start + members] = own.start + places
 
         if len(self):
@@ -110,7 +103,7 @@ def train_within(
             sums.add(rows[places >= 0], places[places >= 0])
         last = done + 1 == _ROUNDS
         full = np.zeros(len(sums), np.bool_)
-        for part in row_slices(len(sums), _BLOCK_ROWS):
+        for part in row_slices(len(sums), BLOCK_ROWS):
             full[part] = sums.means(part, LEAST_ROWS if last else 1)[1]
         centres = Centres(sums, np.flatnonzero(full))
         starts = _starts_of(full, starts)

@@ -7,11 +7,10 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
 from .assignment import MAX_FLAT, ListSums
-from .groups import LandmarkGroups, put_in_groups, reorder
-from .space import Space, in_threads, moderate_rows, row_lengths
+from .groups import LandmarkGroups, nearest, put_in_groups, reorder
+from .space import BLOCK_ROWS, SPACE_ROWS, Space, in_threads, moderate_rows, row_lengths
 
 #: Read blocks (n, d) of about this number of random rows; another seed gives other rows.
 Draw: TypeAlias = Callable[[int, int], Iterable[NDArray[np.float32]]]
@@ -27,11 +26,8 @@ _FINENESS, _VISITED = 4.0, 8
 _ROUNDS = 3
 _ROWS_PER_LANDMARK = 9
 _TABLE_ROWS_PER_LANDMARK = 20
-# Rows that give the mean and the scale of the data.
-_SPACE_ROWS = 8192
 # Rows are equal up to rounding if their distance is below this part of their length.
 _SAME = 1e-5
-_BLOCK_ROWS = 8192
 # The most landmarks that move to another row in a round: one of 16, but at least 1,024.
 _REPLACED, _LEAST_REPLACED = 16, 1024
 # First rows are drawn again if they are more numbers than this, 32 MB.
@@ -107,20 +103,19 @@ def train_by_blocks(
     """
     blocks: Iterable[NDArray[np.float32]]
     again = n_landmarks * dimension > _FIRST_VALUES
-    blocks = list(draw(_SPACE_ROWS if again else max(_SPACE_ROWS, n_landmarks), 0))
+    blocks = list(draw(SPACE_ROWS if again else max(SPACE_ROWS, n_landmarks), 0))
     if not any(map(len, blocks)):
         return None
     first = usable_rows(np.concatenate(blocks), spherical)[0]
     if not len(first):
         return _first_axis(dimension, spherical)
     largest = ListSums.largest_of(first)
-    sample = first[:: -(-len(first) // _SPACE_ROWS)]
-    space = Space.around(sample, spherical=spherical, reduces=n_landmarks > MAX_FLAT)
+    space = Space.around(first, spherical=spherical, reduces=n_landmarks > MAX_FLAT)
     if again:
         blocks = (usable_rows(block, spherical)[0] for block in draw(n_landmarks, 1))
     else:
         blocks = [first]
-    del first, sample
+    del first
     points = _first_points(blocks, n_landmarks, space, seed)
     del blocks
     for done in range(rounds):
@@ -153,10 +148,10 @@ def _first_points(
     blocks: Iterable[NDArray[np.float32]], n_landmarks: int, space: Space, seed: int
 ) -> NDArray[np.float32]:
     """Return the coordinates of different rows, at most as many as landmarks."""
-    most = max(n_landmarks, _SPACE_ROWS)
+    most = max(n_landmarks, SPACE_ROWS)
     points, numbers, end = np.empty((most, space.width), np.float32), np.empty(most, np.uint64), 0
     for block in blocks:
-        for part in row_slices(min(len(block), most - end), _BLOCK_ROWS):
+        for part in row_slices(min(len(block), most - end), BLOCK_ROWS):
             rows, places = block[part], slice(end, end + part.stop - part.start)
             points[places], numbers[places] = space(rows), _random_numbers(rows, seed)
             end = places.stop
@@ -211,10 +206,7 @@ class Round:
 
         def work(part: slice) -> None:
             rows[part] = self._space(X[part])
-            if self._groups is None:
-                places[part] = nearest_centres(rows[part], self._points, 1)[0][:, 0]
-            else:
-                places[part] = self._groups.nearest(rows[part])
+            places[part] = nearest(rows[part], self._points, self._groups)
 
         in_threads(work, len(X))
         self.sums.add(X, places)
@@ -261,7 +253,7 @@ class Round:
         # Their place is for the next points.
         self._groups, self._points = None, self._points[:0].copy()
         points, end = np.empty((n_landmarks, self._space.width), np.float32), 0
-        for part in row_slices(len(self.sums), _BLOCK_ROWS):
+        for part in row_slices(len(self.sums), BLOCK_ROWS):
             means, there = self.sums.means(part, 1)
             rows = self._space(means[there])
             points[end : end + len(rows)] = rows
@@ -275,13 +267,13 @@ class Round:
         self._groups, self._points = None, self._points[:0].copy()
         found = [
             part.start + np.flatnonzero(self.sums.means(part)[1])
-            for part in row_slices(len(self.sums), _BLOCK_ROWS)
+            for part in row_slices(len(self.sums), BLOCK_ROWS)
         ]
         numbers = np.concatenate(found)
         if not len(numbers):
             return None
         points = np.empty((len(numbers), self._space.width), np.float32)
-        for part in row_slices(len(numbers), _BLOCK_ROWS):
+        for part in row_slices(len(numbers), BLOCK_ROWS):
             points[part] = self._space(self.sums.means(numbers[part])[0])
         return Centres(self.sums, numbers[put_in_groups(points, _FINENESS)[0]])
 
