@@ -284,9 +284,9 @@ def _with_names(
                 notes.append(f"there was no time to measure index {row.name}: give more --timeout")
                 continue
             given = first_of(row, queries, min(sample, found.exact.queries), seed)
-            measuring = Measuring([row], as_queries(row, given, seed), found.k)
+            measuring = Measuring(row, as_queries(row, given, seed), found.k)
             measuring.find_truth(lambda: None, most_seconds=deadline - time.monotonic())
-            point = measuring.measure(row, row.candidates_for(found.k), lambda: None, effort=None)
+            point = measuring.measure(row.candidates_for(found.k), lambda: None)
             names[-1] = replace(
                 name,
                 recall=round(point.recall, 4),

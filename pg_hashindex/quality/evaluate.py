@@ -12,7 +12,7 @@ from ..index.catalog import HasRow
 from ..index.search import as_count
 from . import recall_history
 from .measuring import Measured, Measuring
-from .queries import Query, as_queries
+from .queries import as_queries
 
 #: Numbers of candidates to try by default.
 CANDIDATES = (50, 100, 200, 400, 800)
@@ -98,22 +98,8 @@ def evaluate(
         )
     seed = random_state if isinstance(queries, int | np.integer) else None
     counts = sorted({*candidates, *([index.candidates_for(k)] if save else [])})
-    measuring = Measuring([index], as_queries(index, queries, random_state), k)
-    exact, points = measuring.run("evaluating", [(index, count) for count in counts])
+    measuring = Measuring(index, as_queries(index, queries, random_state), k)
+    exact, points = measuring.run("evaluating", counts)
     if save:
         recall_history.save(index, seed, points)
     return Evaluation(index.name, len(measuring.asked), k, points, *exact)
-
-
-def measure_defaults(
-    indexes: Sequence[HasRow], queries: Sequence[Query], k: int = 10
-) -> list[Measured]:
-    """Measure indexes of one table against each other, each by its own defaults.
-
-    They have the same column and metric, too.
-    """
-    as_count("k", k)
-    rows = [index.row for index in indexes]
-    settings = [(row, row.candidates_for(k)) for row in rows]
-    _, points = Measuring(rows, queries, k).run("measuring", settings)
-    return points

@@ -183,24 +183,13 @@ class _Asked(NamedTuple):
 
 
 class Measuring:
-    """Queries of an index, and the right answers to them.
+    """Queries of an index, and the right answers to them; k answers are compared."""
 
-    Several indexes are of the same table, column and metric. k answers are compared.
-    """
-
-    def __init__(self, indexes: Sequence[IndexRow], queries: Sequence[Query], k: int) -> None:
-        first = indexes[0]
-        for index in indexes[1:]:
-            if (one := _searched(first)) != (other := _searched(index)):
-                raise InvalidInputError(
-                    f"indexes {first.name!r} and {index.name!r} cannot be compared: the one is of "
-                    f"{one}, the other of {other}"
-                )
-        self.k = k
-        self.asked = _resolved(first, queries, {index.tenant_column for index in indexes})
+    def __init__(self, index: IndexRow, queries: Sequence[Query], k: int) -> None:
+        self.index, self.k = index, k
+        self.asked = _resolved(index, queries)
         #: The right answers.
         self.exact = Answers([], [])
-        self._index = first
 
     def find_truth(
         self, done: Callable[[], object], *, most_seconds: float | None = None
@@ -209,30 +198,26 @@ class Measuring:
 
         After ``most_seconds`` the other queries are left out, except the first 30.
         """
-        with translated_errors(table=self._index.qualified_table):
+        with translated_errors(table=self.index.qualified_table):
             self.exact = ask(self._exact, self.asked, most_seconds=most_seconds, done=done)
         self.asked = self.asked[: len(self.exact.distances)]
         if any(map(len, self.exact.distances)):
             return self.exact.p50_ms, self.exact.p95_ms
         raise InvalidInputError(
-            f"{self._index.qualified_table} has fewer than two rows with a vector to compare"
+            f"{self.index.qualified_table} has fewer than two rows with a vector to compare"
         )
 
     def measure(
-        self,
-        index: IndexRow,
-        candidates: int,
-        done: Callable[[], object],
-        *,
-        effort: int | None = None,
+        self, candidates: int, done: Callable[[], object], *, effort: int | None = None
     ) -> Measured:
-        """Search an index by its own access path; call ``done`` after each.
+        """Search the index by its own access path; call ``done`` after each.
 
-        ``effort`` are the index's own by default.
+        ``effort`` is the index's own by default.
         """
+        index = self.index
         with translated_errors(table=index.qualified_table):
             answers = ask(
-                lambda query: self._search(index, query, candidates, effort),
+                lambda query: self._search(query, candidates, effort),
                 self.asked,
                 done=done,
             )
@@ -250,26 +235,23 @@ class Measuring:
             least_recall=answers.least_recall(self.exact, self.k),
         )
 
-    def run(
-        self, what: str, settings: Sequence[tuple[IndexRow, int]]
-    ) -> tuple[tuple[float, float], list[Measured]]:
-        """Search exactly, and by indexes with numbers of candidates; show how far that is."""
-        steps = len(self.asked) * (1 + len(settings))
+    def run(self, what: str, counts: Sequence[int]) -> tuple[tuple[float, float], list[Measured]]:
+        """Search exactly, and by the index with numbers of candidates; show the progress."""
+        steps = len(self.asked) * (1 + len(counts))
         with Progress(what, steps, "query") as bar:
             exact = self.find_truth(bar.update)
-            return exact, [self.measure(row, count, bar.update) for row, count in settings]
+            return exact, [self.measure(count, bar.update) for count in counts]
 
     def _exact(self, query: _Asked) -> list[Hit]:
         # The index is found by a function that checks whose table it is.
         more = query.key_text is not None
-        values = [self._index.name, query.vector, self.k + more, query.tenant]
-        cursor = RawCursor(self._index.connection, row_factory=tuple_row)
+        values = [self.index.name, query.vector, self.k + more, query.tenant]
+        cursor = RawCursor(self.index.connection, row_factory=tuple_row)
         rows = cursor.execute(_EXACT, values, prepare=True, binary=True).fetchall()
         return [Hit(*row) for row in rows if row[0] != query.key_text][: self.k]
 
-    def _search(
-        self, index: IndexRow, query: _Asked, candidates: int, effort: int | None
-    ) -> list[Hit]:
+    def _search(self, query: _Asked, candidates: int, effort: int | None) -> list[Hit]:
+        index = self.index
         search = Search(
             query=query.vector,
             like=query.key_text is not None,
@@ -284,19 +266,14 @@ class Measuring:
         return search.hits(index, found.fetchall())
 
 
-def _searched(index: IndexRow) -> str:
-    column = f"{index.qualified_table}.{index.column_name}"
-    return f"{column} (key {index.key.name}) by {index.metric}"
-
-
-def _resolved(index: IndexRow, queries: Sequence[Query], tenants: set[str | None]) -> list[_Asked]:
+def _resolved(index: IndexRow, queries: Sequence[Query]) -> list[_Asked]:
     """Find the rows that queries were taken from; a deleted row is None.
 
-    Their tenants are read too, if all indexes that are measured have the same column of tenants.
-    Keys are read in this session, since the text of some types depends on its settings.
+    Their tenants are read too, if the index has a column of tenants. Keys are read in
+    this session, since the text of some types depends on its settings.
     """
     tenant: sql.Composable = sql.SQL("NULL::text")
-    if len(tenants) == 1 and index.tenant_column is not None:
+    if index.tenant_column is not None:
         tenant = sql.SQL("b.{}::text").format(sql.Identifier(index.tenant_column))
     with translated_errors(table=index.qualified_table):
         rows = execute(

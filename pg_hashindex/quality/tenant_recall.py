@@ -7,7 +7,7 @@ from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..errors import InvalidInputError
 from ..index.catalog import HasRow
-from .evaluate import measure_defaults
+from .measuring import Measuring
 from .queries import draw
 
 _TENANTS: LiteralString = "SELECT tenant, codes, landmarks FROM hashindex.tenants($1)"
@@ -57,7 +57,8 @@ def measure(index: HasRow, tenant: Tenant, *, queries: int = 20, k: int = 10) ->
     if tenant.tenant is None or tenant.codes < 2:
         return tenant
     try:
-        (measured,) = measure_defaults([row], draw(row, queries, tenant=tenant.tenant), k)
+        measuring = Measuring(row, draw(row, queries, tenant=tenant.tenant), k)
+        _, (measured,) = measuring.run("measuring", [row.candidates_for(k)])
     except InvalidInputError:
         # Fewer than two of its rows can be compared: vectors of zeros have no distance by cosine.
         return tenant

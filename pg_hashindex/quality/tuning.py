@@ -153,7 +153,7 @@ def tune(
         raise InvalidInputError(f"max_ms must be above 0, got {max_ms:g}")
     as_count("k", k)
     row = index.row
-    measuring = Measuring([row], _drawn(row, queries, random_state), k)
+    measuring = Measuring(row, _drawn(row, queries, random_state), k)
     if not row.encoded:
         raise DatabaseStateError(
             f"index {row.name!r} is not complete, and exact searches cannot be tuned; pg-hashindex "
@@ -170,7 +170,7 @@ def tune(
             place = effort, candidates
             if place not in measured:
                 bar.total = max(bar.total, bar.n + len(measuring.asked))
-                measured[place] = measuring.measure(row, candidates, bar.update, effort=effort)
+                measured[place] = measuring.measure(candidates, bar.update, effort=effort)
             return measured[place]
 
         # The most first, since the first searches read from disk.

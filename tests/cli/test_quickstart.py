@@ -431,7 +431,7 @@ def test_landmarks_of_large_tables(start, bare, monkeypatch):
 def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chosen, said):
     """Candidates, lists or both; the best settings are kept, not the last ones tried."""
 
-    def measure(self, index, candidates, done, *, effort):
+    def measure(self, candidates, done, *, effort):
         found = recall(effort, candidates)
         assert HashIndex.open(bare, NAME).effort == 80  # nothing is configured in between
         milliseconds = 0.001 * effort + 0.0005 * candidates
@@ -459,7 +459,7 @@ def test_effort_of_an_index_that_is_complete_stays(start, bare, monkeypatch):
     usual = HashIndex.open(bare, NAME).configure(effort=80).candidates
     found = {}
 
-    def measure(self, index, candidates, done, *, effort):
+    def measure(self, candidates, done, *, effort):
         recall = found.get(effort, float(candidates >= usual))
         return Measured(
             candidates, recall, 0.01 * (effort or 80), 9.0, NAME, "docs_v:1", "lists",

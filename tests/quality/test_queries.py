@@ -1,4 +1,4 @@
-"""Queries: rows that are drawn again as long as they are there, a log; and several indexes."""
+"""Queries: rows that are drawn again as long as they are there, and a log."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from pg_hashindex.errors import InvalidInputError, RowsLeftOutWarning
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import queries
-from pg_hashindex.quality.evaluate import evaluate, measure_defaults
+from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.measuring import Measuring
 
 pytestmark = pytest.mark.newest
@@ -28,6 +28,13 @@ def scanned(connection, items, model):
 
 def rows_of(queries):
     return [query.row_id for query in queries]
+
+
+def measured(index, drawn, k):
+    """Measure an index with its own number of candidates."""
+    row = index.row
+    _, (point,) = Measuring(row, drawn, k).run("measuring", [row.candidates_for(k)])
+    return point
 
 
 def test_drawn_are_rows_of_the_table(scanned, vectors):
@@ -75,7 +82,7 @@ def test_a_row_that_is_gone_is_a_query_still(scanned, vectors, model):
     drawn = queries.draw(scanned, 300)
     scanned.connection.execute("DELETE FROM items WHERE id <= 100")
     left = vectors[100:]
-    (found,) = measure_defaults([scanned.configure(candidates=20)], drawn, k=5)
+    found = measured(scanned.configure(candidates=20), drawn, k=5)
     gone = recall_of_vectors(model, left, vectors[:100], 5, 20)
     there = brute_force_recall(model, left, 5, 20)
     assert found.queries == 300
@@ -95,7 +102,7 @@ def test_a_row_is_left_out_whatever_text_its_key_has(connection, model):
     index.encode()
     drawn = queries.draw(index)
     connection.execute("SET timezone TO 'Asia/Tokyo'")
-    (found,) = measure_defaults([index.configure(candidates=7)], drawn, k=3)
+    found = measured(index.configure(candidates=7), drawn, k=3)
     expected = brute_force_recall(model, OTHERS, 3, 7)
     assert expected.greatest < 1
     assert found.recall in expected
@@ -138,20 +145,11 @@ def longer(scanned, vectors):
     return index.configure(candidates=30), model
 
 
-def test_indexes_are_compared_each_by_its_defaults(scanned, longer, model, vectors, monkeypatch):
+def test_indexes_are_measured_each_by_its_defaults(scanned, longer, model, vectors):
     index, long_model = longer
     scanned = scanned.configure(candidates=12)
-    asked = []
-    exact = Measuring._exact
-
-    def counted(self, query):
-        asked.append(query)
-        return exact(self, query)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Measuring, "_exact", counted)
-    before, after = measure_defaults([scanned, index], queries.draw(scanned, 300), k=5)
-    # The truth is the same for both.
-    assert len(asked) == 300
+    drawn = queries.draw(scanned, 300)
+    before, after = (measured(one, drawn, k=5) for one in (scanned, index))
     assert (before.index, before.model, before.candidates) == ("items_idx", "lsh:1", 12)
     assert (after.index, after.model, after.candidates) == ("longer", "longer:1", 30)
     assert (before.access, before.effort, before.k) == ("scan", None, 5)
@@ -162,16 +160,7 @@ def test_indexes_are_compared_each_by_its_defaults(scanned, longer, model, vecto
         assert point.queries == 300
         assert 0 < point.p50_ms <= point.p95_ms
     # A search for more than ten answers keeps more candidates in proportion.
-    (many,) = measure_defaults([scanned], queries.draw(scanned, 20), k=50)
-    assert many.candidates == 60
-
-
-def test_only_indexes_of_one_table_are_compared(scanned):
-    other = begin_lists(
-        scanned.connection, "c", table="items", column="embedding", model="lsh", metric="cosine"
-    )
-    with pytest.raises(InvalidInputError, match="cannot be compared: .* by l2, the other .*cosine"):
-        measure_defaults([scanned, other], queries.draw(scanned, 3))
+    assert measured(scanned, drawn[:20], k=50).candidates == 60
 
 
 def test_queries_of_a_benchmark_file_are_its_test_vectors(scanned, vectors, tmp_path):

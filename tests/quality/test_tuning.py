@@ -129,9 +129,9 @@ def test_settings_reach_the_goal_within_the_largest_tenant(connection, items, mo
     rows = []
     searched = Measuring._search
 
-    def seen(self, row, query, *rest):
+    def seen(self, query, *rest):
         rows.append(int(query.key_text))
-        return searched(self, row, query, *rest)
+        return searched(self, query, *rest)
 
     monkeypatch.setattr(Measuring, "_search", seen)
     tune(index, 0.9, queries=50)
@@ -190,7 +190,8 @@ def given(monkeypatch):
     """Have searches take the time and find the part of rows that a test says."""
 
     def give(recall, milliseconds=lambda effort, candidates: 1.0, exact_ms=9.0):
-        def measure(self, index, candidates, done, *, effort):
+        def measure(self, candidates, done, *, effort):
+            index = self.index
             return Measured(
                 candidates, float(recall(effort, candidates)),
                 float(milliseconds(effort, candidates)), 99.0, index.name, index.model_name,
