@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pgvector import Bit
 from psycopg.adapt import Dumper
 from psycopg.postgres import types
 from psycopg.pq import Format
@@ -42,13 +41,6 @@ def unpack(codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.bool_]:
     """Unpack codes into booleans (n, n_bits); the inverse of `pack`."""
     _check_width(codes, n_bits)
     return np.unpackbits(codes, axis=1, count=n_bits).astype(bool)
-
-
-def to_postgres(codes: NDArray[np.uint8], n_bits: int) -> list[Bit]:
-    """Wrap codes as pgvector ``Bit`` values, for parameters and COPY."""
-    _check_width(codes, n_bits)
-    length = struct.pack(">i", n_bits)
-    return [Bit.from_binary(length + row.tobytes()) for row in np.ascontiguousarray(codes)]
 
 
 @dataclass(frozen=True, eq=False)

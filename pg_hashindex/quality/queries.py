@@ -20,19 +20,13 @@ from ..index.search import as_count
 from ..models.vectors import as_rows, as_vector, warn_of_zeros
 
 __all__ = [
-    "MOVED_BY",
     "Query",
     "as_queries",
     "draw",
     "first_of",
-    "moved",
     "of_log",
     "read_queries",
 ]
-
-#: By what part of the difference of two other rows a row is moved to be a query, by what a graph
-#: holds: ``hashindex._moved_by`` of SQL says why.
-MOVED_BY = {"vectors": 0.4, "codes": 0.3}
 
 _DRAW = sql_files.query("measuring.draw")
 
@@ -57,7 +51,7 @@ def draw(
     text of a key is hashed: that of a ``timestamptz`` depends on the session's time zone.) SQL's
     ``hashindex.recall`` draws the same ones. A graph finds its own rows better than other queries:
     for a set in HNSW each row is moved a little, so that it is found like a query that was held out
-    (`MOVED_BY`).
+    (``hashindex._moved_by`` of SQL says why).
 
     Parameters
     ----------
@@ -91,14 +85,6 @@ def draw(
     usual = [query for query in drawn if query.vector.to_numpy().any()]
     warn_of_zeros(index.qualified_table, len(drawn) - len(usual))
     return usual
-
-
-def moved(rows: NDArray[np.float32], by: float) -> NDArray[np.float32]:
-    """Move each row (n, d) by a part of the difference of the next two, as SQL's draw does."""
-    if len(rows) < 3:
-        return rows
-    differences: NDArray[np.float32] = np.roll(rows, -1, axis=0) - np.roll(rows, -2, axis=0)
-    return rows + np.float32(by) * differences * rows.any(axis=1, keepdims=True)
 
 
 def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> list[Query]:

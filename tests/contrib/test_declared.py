@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.indexes import indexed
-from fixtures.known import stored_codes
+from fixtures.known import code_texts, stored_codes
 from pgvector.sqlalchemy import HALFVEC, VECTOR
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
@@ -26,7 +26,6 @@ from pg_hashindex.errors import (
     UnknownModelError,
 )
 from pg_hashindex.index import handle as live
-from pg_hashindex.models import codes
 
 pytestmark = pytest.mark.newest
 
@@ -70,10 +69,8 @@ def assert_encoded(connection, model, vectors):
     """Each row of items has the code that the model gives its vector, and there is no other."""
     index = live.HashIndex.open(connection, "items_idx")
     stored = stored_codes(index)
-    expected = codes.to_postgres(model.encode(vectors), model.n_bits)
-    assert {key: code for key, (code, _) in stored.items()} == {
-        number: code.to_text() for number, code in enumerate(expected, 1)
-    }
+    expected = code_texts(model.encode(vectors), model.n_bits)
+    assert {key: code for key, (code, _) in stored.items()} == dict(enumerate(expected, 1))
 
 
 def test_an_index_comes_and_goes_with_its_table(engine, connection, model, vectors):

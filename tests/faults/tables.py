@@ -8,7 +8,7 @@ import time
 import numpy as np
 import psycopg
 from fixtures.checks import catch_up
-from fixtures.known import stored_codes
+from fixtures.known import code_texts, stored_codes
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
@@ -18,7 +18,6 @@ from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.catalog import read_sets
 from pg_hashindex.index.handle import HashIndex, list_indexes
-from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
 
@@ -126,7 +125,7 @@ def check_codes(index):
     if not stored:
         return 0, 0
     vectors = np.stack([vector for _, _, vector in stored if vector is not None])
-    fresh = [code.to_text() for code in codes.to_postgres(model.encode(vectors), model.n_bits)]
+    fresh = code_texts(model.encode(vectors), model.n_bits)
     wrong = [
         (key, code, right)
         for (key, code, _), right in zip(stored, fresh, strict=True)

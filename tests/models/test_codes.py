@@ -17,13 +17,6 @@ def test_unpack_undoes_pack(bits):
     assert np.array_equal(codes.unpack(packed, bits.shape[1]), bits)
 
 
-@given(bit_arrays)
-def test_text_of_postgres_is_the_bits_in_order(bits):
-    n_bits = bits.shape[1]
-    for row, bit in zip(bits, codes.to_postgres(codes.pack(bits), n_bits), strict=True):
-        assert bit.to_text() == "".join("01"[int(value)] for value in row)
-
-
 @given(st.integers(1, 150), st.data())
 def test_hamming_distance_counts_differing_bits(n_bits, data):
     arrays = hnp.arrays(bool, st.tuples(st.integers(1, 12), st.just(n_bits)))
@@ -58,14 +51,12 @@ def test_distance_of_the_longest_codes():
 def test_no_rows():
     assert codes.pack(np.zeros((0, 12), bool)).shape == (0, 2)
     assert codes.unpack(np.zeros((0, 2), np.uint8), 12).shape == (0, 12)
-    assert codes.to_postgres(np.zeros((0, 2), np.uint8), 12) == []
 
 
 @pytest.mark.parametrize("n_bits", [8, 17, 24])
 def test_refuses_codes_of_another_width(n_bits):
-    for act in (codes.unpack, codes.to_postgres):
-        with pytest.raises(InvalidInputError, match=rf"shape \(3, 2\); {n_bits} bits need"):
-            act(np.zeros((3, 2), np.uint8), n_bits)
+    with pytest.raises(InvalidInputError, match=rf"shape \(3, 2\); {n_bits} bits need"):
+        codes.unpack(np.zeros((3, 2), np.uint8), n_bits)
 
 
 def test_refuses_codes_of_two_models():

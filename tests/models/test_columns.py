@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pgvector import Vector
+from fixtures.known import code_texts
+from pgvector import Bit, Vector
 
 from pg_hashindex import HashIndex, encode_column, operations, store
 from pg_hashindex.errors import (
@@ -20,7 +21,7 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH
 from pg_hashindex.models import columns
-from pg_hashindex.models.codes import pack, to_postgres
+from pg_hashindex.models.codes import pack
 from pg_hashindex.models.layers import affine
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import Network, known_rows
@@ -47,12 +48,8 @@ def codes_of(connection, table="items", key="id"):
     return dict(connection.execute(statement).fetchall())
 
 
-def texts(codes, n_bits=BITS):
-    return [bit.to_text() for bit in to_postgres(codes, n_bits)]
-
-
 def expected(model, vectors):
-    return dict(enumerate(texts(model.encode(vectors)), 1))
+    return dict(enumerate(code_texts(model.encode(vectors), BITS), 1))
 
 
 def refused(connection, kind, message, **options):
@@ -73,7 +70,7 @@ def test_codes_are_those_of_sql_and_of_queries(connection, coded, model, vectors
     fill(connection)
     differing = "SELECT id FROM items WHERE code <> hashindex.encode('lsh', embedding)"
     assert connection.execute(differing).fetchall() == []
-    (query,) = to_postgres(model.encode(vectors[:1]), BITS)
+    (query,) = map(Bit, code_texts(model.encode(vectors[:1]), BITS))
     nearest = "SELECT id FROM items ORDER BY bit_count(code # %s), id LIMIT 1"
     assert connection.execute(nearest, [query]).fetchone() == (1,)
 
@@ -200,7 +197,7 @@ def test_learned_codes_of_rows(connection, coded, model, vectors):
     fill(connection, "taught")
     assert codes_of(connection) == hashed
     fill(connection, "taught", codes="learned")
-    assert codes_of(connection) == hashed | dict(enumerate(texts(learned), 1))
+    assert codes_of(connection) == hashed | dict(enumerate(code_texts(learned, BITS), 1))
     refused(connection, InvalidInputError, "lsh:1 has no learned codes", codes="learned")
     refused(connection, InvalidInputError, "codes must be hashed or learned", codes="both")
 
@@ -214,7 +211,7 @@ def test_a_model_that_knows_only_its_rows(connection, coded, vectors):
         assert (done.left_out, [*done.reasons]) == (2, ["1", "2"])
         assert "the model was not trained on it" in done.reasons["1"]
         found = codes_of(connection)
-        assert found == {1: None, 2: None} | dict(enumerate(texts(learned), 3))
+        assert found == {1: None, 2: None} | dict(enumerate(code_texts(learned, BITS), 3))
     message = "rows:1 has codes only for the rows that it was trained on"
     refused(connection, InvalidInputError, message, name="rows", codes="hashed")
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from fixtures.health import findings
 from fixtures.indexes import create_index
-from fixtures.known import stored_codes
+from fixtures.known import code_texts, stored_codes
 
 from pg_hashindex import store
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import FSDH, SADIH, SDH
 from pg_hashindex.hashers.supervision.labels import Supervision
-from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import Network, known_rows
 from pg_hashindex.training import held_back, train
@@ -37,10 +36,6 @@ def labels_of(rows):
     return y
 
 
-def texts(packed):
-    return [code.to_text() for code in codes.to_postgres(packed, BITS)]
-
-
 @pytest.fixture(scope="module")
 def trained(vectors):
     model = train(
@@ -60,7 +55,7 @@ def trained(vectors):
 @pytest.fixture(scope="module")
 def hashed(vectors, trained):
     """The codes of rows 1 to 300 without learned ones."""
-    return texts(replace(trained, learned=None).encode(vectors))
+    return code_texts(replace(trained, learned=None).encode(vectors), BITS)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +65,7 @@ def expected(vectors, hashed):
     seen = np.setdiff1d(np.arange(300), held_back(300, Supervision.read(300, y), 0))
     hasher = SDH(n_bits=BITS, random_state=0, n_anchors=10).fit(vectors[seen], y[seen])
     result = list(hashed)
-    for row, code in zip(seen[y[seen] >= 0], texts(hasher.codes_), strict=True):
+    for row, code in zip(seen[y[seen] >= 0], code_texts(hasher.codes_, BITS), strict=True):
         result[row] = code
     # Else these tests would tell nothing.
     assert 20 < sum(a != b for a, b in zip(result, hashed, strict=True)) < 250
@@ -94,8 +89,8 @@ def test_the_store_and_files_keep_them(connection, trained, vectors, expected):
     store.save(connection, trained)
     for model in (store.load(connection, "taught"), Model.from_bytes(trained.to_bytes())):
         assert model.checksum == trained.checksum != replace(trained, learned=None).checksum
-        assert texts(model.row_codes(vectors)) == expected
-        assert texts(model.row_codes(vectors[:0])) == []
+        assert code_texts(model.row_codes(vectors), BITS) == expected
+        assert code_texts(model.row_codes(vectors[:0]), BITS) == []
     described = store.describe(connection, "taught")
     assert (described.evaluated_in, described.network) == ("sql", None)
     with pytest.raises(InvalidInputError, match="which only Python reads"):
