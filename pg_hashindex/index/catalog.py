@@ -466,12 +466,6 @@ def _is_named(name: str, message: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) is not None
 
 
-def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
-    """Drop an index with its codes and triggers; see `HashIndex.drop`."""
-    with translated_errors(table=row.qualified_table):
-        row.change("SELECT hashindex.drop_index($1)", [row.name], patience=patience)
-
-
 def read_rows(
     connection: Connection,
     which: LiteralString,

@@ -14,7 +14,6 @@ from .catalog import (
     IndexRow,
     IndexSummary,
     ListSummary,
-    drop_index,
     read_row,
     read_rows,
 )
@@ -408,7 +407,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         InUseError
             If transactions kept the table in use for so long. Nothing is changed then.
         """
-        drop_index(self.metadata, patience=patience)
+        row = self.metadata
+        with translated_errors(table=row.qualified_table):
+            row.change("SELECT hashindex.drop_index($1)", [row.name], patience=patience)
 
 
 def list_indexes(connection: Connection) -> list[HashIndex]:

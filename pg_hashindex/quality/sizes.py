@@ -20,15 +20,11 @@ def hnsw_bytes(rows: int, kind: str, dimension: int) -> int:
     return -(-rows // a_page) * 8192
 
 
-def ivfflat_lists(rows: int) -> int:
-    """Return the number of lists that an IVFFlat index is made with, as the schema has it."""
-    return max(10, min(32768, round(min(rows / 300, 2 * math.sqrt(rows)))))
-
-
 def ivfflat_bytes(rows: int, kind: str, dimension: int) -> int:
     """Return how large an IVFFlat index over a vector, halfvec or bit will be, roughly."""
     a_page = max(1, _PAGE // (math.ceil(_NUMBER_BYTES[kind] * dimension) + _ENTRY_BYTES))
-    lists = ivfflat_lists(rows)
+    # As many lists as the schema makes: hashindex._ivfflat_lists.
+    lists = max(10, min(32768, round(min(rows / 300, 2 * math.sqrt(rows)))))
     # The last page of a list is half full.
     return (-(-rows // a_page) + -(-lists // 2) + -(-lists // a_page)) * 8192
 
