@@ -38,11 +38,10 @@ from retrieval import about
 from retrieval_data import DataSet, Truth, draw
 from retrieval_measures import TURN, WARM_UP, answered
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, database, running
-from retrieval_systems import CodeHnsw, Hnsw, Line, Ours, Setting, System
+from retrieval_systems import GRAPH, CodeHnsw, Hnsw, Line, Ours, Setting, System
 
 from pg_hashindex import store
 from pg_hashindex.hashers import ITQ, Hasher, Thermometer
-from pg_hashindex.quality.systems import GRAPH
 
 TARGETS = (0.95, 0.97)
 VECTORS, CODES, HALVES, LISTS = "vectors", "thermometer", "halfvec", "lists"

@@ -20,9 +20,12 @@ from retrieval_server import Database, Session
 from pg_hashindex import store
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import systems
+from pg_hashindex.quality.sizes import HNSW_DIMENSIONS
 
 #: Projections of every model; each gives one bit for each cut.
 BITS = 256
+#: How graphs of codes are built: they are cheap to build, and this finds more.
+GRAPH = " WITH (ef_construction = 128)"
 # With fewer rows training has to be forced; only quick trials have so few.
 _ENOUGH_ROWS = 10_000
 
@@ -171,14 +174,29 @@ class Hnsw(System):
     def __init__(self, name: str, type: str = "vector", dimension: int = 0, half: bool = False):  # noqa: A002
         super().__init__(name, type)
         self.index, self.dimension = f"items_{self.method}", dimension
-        self.statements: systems.Vectors = systems.over_vectors(
-            column(type), "cosine", dimension, half=half, method=self.method
+        halved = type == "vector" and (half or dimension > HNSW_DIMENSIONS["vector"])
+        self.statements = (
+            self._over(f"embedding::halfvec({dimension})", "halfvec") if halved else self._over()
+        )
+
+    def _over(self, expression: str | None = None, kind: str | None = None) -> systems.Existing:
+        """Return the statements of an index over the vectors, or over an expression of them."""
+        operator = "<~>" if kind == "bit" else "<=>"
+        return systems.Existing(
+            column(self.type), "cosine", expression, kind or self.type, operator, self.method
+        )
+
+    def create(self, options: str = "") -> str:
+        """Return the statement that makes the index."""
+        distance = "hamming" if self.statements.type == "bit" else "cosine"
+        return (
+            f"CREATE INDEX {self.index} ON items USING {self.method} "
+            f"(({self.statements.expression or 'embedding'}) "
+            f"{self.statements.type}_{distance}_ops){options}"
         )
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
-        options = self._options(len(database.drawn.rows))
-        for statement in self.statements.create(self.index, options):
-            database.execute(statement.as_string())
+        database.execute(self.create(self._options(len(database.drawn.rows))))
         return {}
 
     def _options(self, rows: int) -> Any:
@@ -231,10 +249,11 @@ class SignHnsw(Hnsw):
         self.centred = centred
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
-        mean = None
+        signed = "embedding"
         if self.centred:
             mean = database.value("SELECT avg(embedding)::vector FROM items").to_numpy()
-        self.statements = systems.Signs(column(self.type), "cosine", self.dimension, mean)
+            signed += f" - '[{','.join(f'{number:.6g}' for number in mean)}]'::{self.type}"
+        self.statements = self._over(f"binary_quantize({signed})::bit({self.dimension})", "bit")
         return super()._build(database, seed)
 
     def lines(self) -> Sequence[Line]:
@@ -256,8 +275,8 @@ class CodeHnsw(Hnsw):
             trained = time.perf_counter() - start
         return {"train": trained} | super()._build(database, seed)
 
-    def _learned(self, session: Session, seed: int) -> systems.Vectors:
-        """Train the model and make its functions; return the index over them."""
+    def _learned(self, session: Session, seed: int) -> systems.Existing:
+        """Train the model and make its functions; return the statements of the index over them."""
         # Quick trials have few rows.
         session.value(
             "SELECT hashindex.train(%s, 'items', 'embedding', 'thermometer', cuts => 3, "
@@ -266,7 +285,7 @@ class CodeHnsw(Hnsw):
         )
         function = session.value("SELECT hashindex.create_functions(%s)", [self.model])
         bits = session.value("SELECT n_bits FROM hashindex.model ORDER BY id DESC LIMIT 1")
-        return systems.Code(column(self.type), "cosine", function, bits)
+        return self._over(f"{function}(embedding)::bit({bits})", "bit")
 
     def drop(self, database: Database) -> None:
         super().drop(database)
@@ -281,7 +300,7 @@ class CodeHnsw(Hnsw):
         ]
 
     def _options(self, rows: int) -> Any:
-        return systems.GRAPH
+        return GRAPH
 
 
 class IvfFlat(Hnsw):
@@ -385,11 +404,15 @@ class Ours(System):
         return bool(kept >= setting.arguments["candidates"])
 
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        index = systems.CodeIndex(column(self.type), "cosine", self.index)
-        asked = systems.Setting(**setting.arguments)
-        search = index.search(k, asked, _conditions(share)).as_string()
+        options = "".join(f", {name} => {count}" for name, count in setting.arguments.items())
+        search = f"search_{self.index}($1::public.vector, k => {k}{options})"
+        if share is not None:
+            search = (
+                f"search('{self.index}', $1::public.vector, k => {k}{options}, "
+                f"filter => '{FILTERS[share]} = 0')"
+            )
         # Under a filter keys are text.
-        return f"SELECT id::bigint, distance FROM ({search}) found"
+        return f"SELECT id::bigint, distance FROM hashindex.{search}"
 
 
 # The peak of a process includes the process that it was forked from, so fork from a small one.

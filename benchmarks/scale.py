@@ -307,7 +307,7 @@ class Run:
 
     def _build_hnsw(self, most: float, watch: Watch) -> Entry:
         """Build HNSW, and stop it after ``most`` seconds; return how far it came, and when."""
-        statement = self.theirs.statements.create(self.theirs.index)[0]
+        statement = self.theirs.create().encode()
         progress: list[list[float]] = []
         with self.database.session() as building, self.database.session() as watching:
             building.set(HNSW_SETTINGS)

@@ -17,9 +17,9 @@ from common import DATA_FOLDER, RESULTS, circumstances, parser, read, scratch, t
 from names import Contender, K, in_turns
 from retrieval_data import DataSet, Truth, draw
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, database, running
+from retrieval_systems import GRAPH
 
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality.systems import GRAPH
 
 Entry = dict[str, Any]
 RECALLS = (0.95, 0.96, 0.98)

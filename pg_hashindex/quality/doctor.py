@@ -770,12 +770,12 @@ class _Doctor:
     # Statements ---------------------------------------------------------------------------------
 
     def _index(self, found: CatalogIndex) -> Existing:
-        """Return an index of the catalog as a system."""
+        """Return the statements of an index of the catalog."""
         entry, of = found.entry, self._column
         # Bits have no metric of their own, and are re-ranked.
         kind = of.type if entry.metric else "bit"
         metric = entry.metric or self._metric
-        return Existing(of, metric, entry.expression, kind, found.operator, method=entry.method)
+        return Existing(of, metric, entry.expression, kind, found.operator, entry.method)
 
     # Running ------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from ...index.filter_text import filter_text
 from ...index.search import Hit, as_count, as_query
 from ...models.model import Metric
 from ...models.vectors import as_rows
-from ...quality.systems import USUAL, Exact, VectorColumn
+from ...quality.systems import Exact, VectorColumn
 
 #: The column of vectors.
 COLUMN = "embedding"
@@ -363,7 +363,7 @@ class DocumentTable:
 
     @property
     def column(self) -> VectorColumn:
-        """The column of embeddings, which systems search."""
+        """The column of embeddings, for statements that search it."""
         column, key, kind = sql.Identifier(COLUMN), sql.Identifier("id"), self.vector_type
         return VectorColumn(self.extension, self.identifier, column, kind, key, key, ties=", id")
 
@@ -377,7 +377,7 @@ class DocumentTable:
     ) -> list[Hit]:
         """Compare all documents with a vector."""
         text = None if where is None else self.filter(connection, where).as_string()
-        search = Exact(self.column, metric).search(k, USUAL, ["embedding IS NOT NULL", text])
+        search = Exact(self.column, metric).search(k, ["embedding IS NOT NULL", text])
         of_column = HalfVector(query.to_list()) if self.vector_type == "halfvec" else query
         return [Hit(*row) for row in execute(connection, search, [of_column]).fetchall()]
 
