@@ -1,8 +1,5 @@
 """``model encode`` and ``model import`` with files of arrays and of Faiss."""
 
-import io
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.io
@@ -45,20 +42,10 @@ def test_codes_of_a_file(on, files, own):
     assert np.array_equal(np.load(target), own.encode(X[:3]))
 
 
-def test_a_full_disk_leaves_no_half_of_codes(on, files, own, monkeypatch):
+def test_a_full_disk_leaves_no_half_of_codes(on, files, own, full_disk):
     folder, _ = files
     (folder / "codes.npy").write_bytes(b"before")
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    opened = Path.open
-
-    class Half(io.FileIO):
-        def write(self, content, /):
-            super().write(content[:100])
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(
-        Path, "open", lambda p, mode="r", *a: Half(p, mode) if mode == "xb" else opened(p, mode, *a)
-    )
     target = folder / "codes.npy"
     arguments = ("model", "encode", "own", "--from", folder / "rows.npy", "--to", target)
     said = on(*arguments, "--force", code=3).stderr

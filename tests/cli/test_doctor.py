@@ -10,6 +10,7 @@ import jsonschema
 import numpy as np
 import psycopg
 import pytest
+from fixtures.commands import fill
 from fixtures.databases import run_as_admin
 from fixtures.indexes import begin_lists
 from pg_hashindex.cli._shared import print_table
@@ -50,18 +51,6 @@ def on_bare(run, empty_url):
 @pytest.fixture
 def points():
     return np.random.default_rng(5).standard_normal((ROWS, DIMENSION)).astype(np.float32)
-
-
-def fill(connection, table, vectors, kind="vector"):
-    connection.execute(
-        f"CREATE TABLE {table} (id int PRIMARY KEY, part int, v {kind}({vectors.shape[1]}))"
-    )
-    with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
-        for number, vector in enumerate(vectors):
-            copy.write_row((number, number % 10, Vector(vector)))
-    # Rows count before ANALYZE has seen them.
-    connection.execute("SELECT pg_stat_force_next_flush()")
-    connection.execute(f"ANALYZE {table}")
 
 
 @pytest.fixture

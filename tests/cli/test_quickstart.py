@@ -7,9 +7,10 @@ from functools import partial
 import numpy as np
 import psycopg
 import pytest
+from fixtures.commands import fill
 from fixtures.databases import run_as_admin
 from pg_hashindex.cli import quickstart as quickstart_module
-from pgvector import HalfVector, Vector
+from pgvector import HalfVector
 from psycopg import sql
 
 from pg_hashindex import evaluate, schema, store
@@ -81,17 +82,6 @@ def fast():
 def docs():
     """The table of the template."""
     return "docs"
-
-
-def fill(connection, table, vectors, kind="vector"):
-    connection.execute(
-        f"CREATE TABLE {table} (id int PRIMARY KEY, part int, v {kind}({vectors.shape[1]}))"
-    )
-    with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
-        for number, vector in enumerate(vectors):
-            copy.write_row((number, number % 10, Vector(vector)))
-    connection.execute("SELECT pg_stat_force_next_flush()")
-    connection.execute(f"ANALYZE {table}")
 
 
 def snapshot(connection):

@@ -8,9 +8,10 @@ import pytest
 import sqlalchemy as sa
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
+from fixtures.books import engine_of
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh, other_sets
-from fixtures.migrating import Project, create_engine, indexes, offline, online
+from fixtures.migrating import Project, indexes, offline, online
 from fixtures.roles import make_administrator
 from pgvector import Vector
 
@@ -142,7 +143,7 @@ def test_a_script_names_the_commands_that_encode_rows(connection, items, second)
 @pytest.mark.newest
 def test_a_transaction_of_the_callers_leaves_rows(url, connection, items, second, caplog):
     """It is not committed before he does it, so the migration cannot encode its rows."""
-    engine = create_engine(url)
+    engine = engine_of(url)
     with engine.begin() as transaction:
         with Operations.context(MigrationContext.configure(transaction)) as op:
             create(op)
@@ -418,7 +419,7 @@ def test_a_project_from_an_empty_database(empty_url, tmp_path):
     )
     script = project.script()
     project.upgrade()
-    with create_engine(empty_url).connect() as connection:
+    with engine_of(empty_url).connect() as connection:
         assert schema.status(connection).up_to_date
     with connect(empty_url) as session:
         made = catalog(session)
@@ -478,7 +479,7 @@ def test_operations_change_the_index_of_their_own_schema(url, connection, items,
 
 @pytest.mark.newest
 def test_the_functions_are_the_methods(url, connection, items, second):
-    with create_engine(url).connect() as session:
+    with engine_of(url).connect() as session:
         context = MigrationContext.configure(session)
         with context.begin_transaction(), Operations.context(context):
             migrations.create_hash_index(
@@ -487,7 +488,7 @@ def test_the_functions_are_the_methods(url, connection, items, second):
             migrations.swap_hash_index("items_idx", model="lsh:2")
             migrations.configure_hash_index("items_idx", candidates=41)
     assert indexes(connection) == [("items_idx", "public.items", "lsh:2", "scan", 41)]
-    with create_engine(url).connect() as session:
+    with engine_of(url).connect() as session:
         context = MigrationContext.configure(session)
         with context.begin_transaction(), Operations.context(context):
             with pytest.raises(InvalidInputError, match="takes table and column"):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from fixtures.books import engine_of
 from pgvector import Bit, Vector
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import orm
@@ -15,9 +16,7 @@ pytestmark = pytest.mark.newest
 
 @pytest.fixture
 def engine(url):
-    return sa.create_engine(
-        url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool
-    )
+    return engine_of(url)
 
 
 def test_a_column_of_codes_is_bit_n(engine):

@@ -4,7 +4,7 @@ import itertools
 import numpy as np
 import pytest
 from fixtures.clusters import clustered
-from fixtures.deep import SMALL
+from fixtures.deep import SMALL, label_map
 from fixtures.usps import Usps
 
 from pg_hashindex import metrics
@@ -31,11 +31,6 @@ def make(**params):
 @functools.cache
 def fitted():
     return make().fit(X[:300], LABELS[:300])
-
-
-def label_map(hasher):
-    pair = hasher.encode(X[300:]), hasher.encode(X[:300])
-    return metrics.mean_average_precision(*pair, LABELS[300:, None] == LABELS[:300])
 
 
 def literal_loss(u, pairs, margin, alpha):

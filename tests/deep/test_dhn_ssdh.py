@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 from fixtures.clusters import clustered
-from fixtures.deep import SMALL
+from fixtures.deep import SMALL, label_map
 from fixtures.usps import Usps
 
 from pg_hashindex import metrics
@@ -24,11 +24,6 @@ METHODS = ("dhn", "ssdh")
 
 def make(name, **params):
     return HASHERS[name](**{**SMALL[name], "n_bits": 12, "random_state": 0, **params})
-
-
-def label_map(hasher):
-    pair = hasher.encode(X[300:]), hasher.encode(X[:300])
-    return metrics.mean_average_precision(*pair, LABELS[300:, None] == LABELS[:300])
 
 
 def test_the_loss_of_dhn():

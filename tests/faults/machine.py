@@ -49,6 +49,11 @@ def machine_models():
     return replace(lsh, learned=known_rows(known, ~lsh.encode(known), BITS)), other
 
 
+def rebalance_lists(index):
+    if (index.access, index.state) == ("lists", "used"):
+        index.rebalance()
+
+
 #: Steps of a build.
 STEPS = [(ListBuild, step) for step in ("_read_rows", "_put_in_order", "_finished", "_finish")]
 
@@ -170,21 +175,12 @@ class Machine(Writers):
 
     @rule()
     def rebalance(self):
-        def act(index):
-            if (index.access, index.state) == ("lists", "used"):
-                index.rebalance()
-
-        self._operate(act)
+        self._operate(rebalance_lists)
 
     @rule(step=st.sampled_from(STEPS))
     def kill_a_rebalance(self, step):
         """Triggers log what is written until a command continues it, or gives it up."""
-
-        def act(index):
-            if (index.access, index.state) == ("lists", "used"):
-                index.rebalance()
-
-        self._kill(step, act)
+        self._kill(step, rebalance_lists)
 
     @rule(
         step=st.sampled_from([*STEPS, (sets, "finish_swap"), (build, "_use")]),

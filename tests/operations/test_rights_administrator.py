@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed, with_access
-from fixtures.roles import denied, make_administrator
+from fixtures.roles import denied
 
 from pg_hashindex import operations, store
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
@@ -23,15 +23,6 @@ def other_model(vectors, name="lsh2"):
     return LSH(n_bits=16, random_state=5).fit(vectors).to_model(name)
 
 
-@pytest.fixture
-def administrator(connection, as_role, items, model):
-    """A session of role keeper, which owns the schema and table items."""
-    session = as_role("keeper")
-    connection.execute("ALTER TABLE items OWNER TO keeper; GRANT CREATE ON SCHEMA public TO keeper")
-    make_administrator(connection, "keeper")
-    return session
-
-
 def owners(connection):
     """Return the owners of all that is in the schema."""
     rows = connection.execute(
@@ -47,12 +38,12 @@ def owners(connection):
     return {row[0] for row in rows}
 
 
-def test_the_administrator_does_everything(administrator, connection, vectors, as_role):
+def test_the_administrator_does_everything(keeper, connection, vectors, as_role):
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
-    index = indexed(administrator)
+    index = indexed(keeper)
     assert reader.execute(TYPED).fetchone() == (10,)
-    administrator.execute("INSERT INTO items VALUES (1001, 'w', '[1,2,3,4,5,6,7,8]')")
+    keeper.execute("INSERT INTO items VALUES (1001, 'w', '[1,2,3,4,5,6,7,8]')")
     for access in ("lists", "scan"):
         index = with_access(index.configure(candidates=100), access)
         assert index.access == access
@@ -63,21 +54,21 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
         if access == "lists":
             index.rebalance()
     assert_fresh(index)
-    store.save(administrator, other_model(vectors))
+    store.save(keeper, other_model(vectors))
     done = index.swap(model="lsh2", force=True)
     assert done.set == "codes of lsh2:1 in lists without landmarks"
     assert reader.execute(TYPED).fetchone() == (10,)
     index.rollback()
     index.prune()
-    index = HashIndex.open(administrator, "items_idx")
+    index = HashIndex.open(keeper, "items_idx")
     evaluate(index, queries=3, save=True)
     operations.repair(index)
     assert owners(connection) == {"keeper"}
     index.drop()
-    assert [m.name for m in store.drop(administrator, "lsh2")] == ["lsh2"]
+    assert [m.name for m in store.drop(keeper, "lsh2")] == ["lsh2"]
 
 
-def test_members_work_for_him(administrator, connection, as_role, vectors):
+def test_members_work_for_him(keeper, connection, as_role, vectors):
     """He owns whatever they make, and no trigger runs as them."""
     ann, bob, cat = as_role("ann"), as_role("bob"), as_role("cat")
     connection.execute("GRANT keeper TO ann, bob, cat")
@@ -100,7 +91,7 @@ def test_members_work_for_him(administrator, connection, as_role, vectors):
     assert owners(connection) == {"keeper"}
 
 
-def test_only_the_administrator_creates_indexes(administrator, connection, as_role):
+def test_only_the_administrator_creates_indexes(keeper, connection, as_role):
     """He is refused by name, before anything changes, whatever is his."""
     stranger = as_role("stranger")
     connection.execute(
@@ -117,7 +108,7 @@ def test_only_the_administrator_creates_indexes(administrator, connection, as_ro
             stranger.execute(f"SELECT hashindex.{call}".encode())
 
 
-def test_tables_of_other_roles(administrator, connection, as_role):
+def test_tables_of_other_roles(keeper, connection, as_role):
     """Their owners could run code as him; they make pgvector's index over a function."""
     app = as_role("app")
     connection.execute("GRANT CREATE ON SCHEMA public TO app; ALTER TABLE items OWNER TO app")
@@ -126,16 +117,16 @@ def test_tables_of_other_roles(administrator, connection, as_role):
         ".*; Have its owner make an index of pgvector"
     )
     with pytest.raises(MissingRightsError, match=refused) as error:
-        create_index(administrator)
+        create_index(keeper)
     statement = str(error.value).partition("functions lsh:1; ")[2]
-    administrator.execute("SELECT hashindex.create_functions('lsh')")
+    keeper.execute("SELECT hashindex.create_functions('lsh')")
     app.execute(statement.encode())
     # A role with the administrator's rights may own it, once he may read and lock its rows.
     connection.execute("GRANT keeper TO app; REVOKE CREATE ON SCHEMA public FROM app")
     with pytest.raises(MissingRightsError, match="GRANT SELECT, UPDATE, TRIGGER ON public.items"):
-        create_index(administrator)
+        create_index(keeper)
     app.execute("GRANT SELECT, UPDATE, TRIGGER ON items TO keeper")
-    index = indexed(administrator)
+    index = indexed(keeper)
     app.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id < 9")
     assert_fresh(index)
     assert status(connection) == ("ok", None)
@@ -157,7 +148,7 @@ def test_tables_of_other_roles(administrator, connection, as_role):
 
 
 @pytest.mark.parametrize("role", ["app", "noinherit"])
-def test_a_role_without_the_administrators_rights(administrator, connection, as_role, role):
+def test_a_role_without_the_administrators_rights(keeper, connection, as_role, role):
     """Membership without INHERIT gives none, nor does the administrator's in the owner."""
     as_role(role)
     connection.execute(
@@ -167,25 +158,23 @@ def test_a_role_without_the_administrators_rights(administrator, connection, as_
     if role == "noinherit":
         connection.execute("GRANT keeper TO noinherit")
     with pytest.raises(MissingRightsError, match=f"belongs to role {role}"):
-        create_index(administrator)
+        create_index(keeper)
 
 
-def test_triggers_of_another_role_are_restored_by_a_member_of_both(
-    administrator, connection, as_role
-):
+def test_triggers_of_another_role_are_restored_by_a_member_of_both(keeper, connection, as_role):
     app, member = as_role("app"), as_role("of_both")
     connection.execute(
         "ALTER TABLE items OWNER TO app; GRANT keeper TO app; GRANT keeper, app TO of_both"
     )
     app.execute("GRANT SELECT, UPDATE, TRIGGER ON items TO keeper")
-    index = indexed(administrator)
+    index = indexed(keeper)
     connection.execute("ALTER TABLE items RENAME TO things")
     connection.execute("ALTER TABLE things DISABLE TRIGGER USER; DELETE FROM things WHERE id < 9")
     refused = "must be owner of .* connect as a member of its owner and of the administrator"
     with pytest.raises(MissingRightsError, match=refused):
         operations.rebind(index, table="things")
     operations.rebind(HashIndex.open(member, "items_idx"), table="things")
-    assert_fresh(HashIndex.open(administrator, "items_idx"))
+    assert_fresh(HashIndex.open(keeper, "items_idx"))
     assert owners(connection) == {"keeper"}
 
 
@@ -197,20 +186,20 @@ def status(connection):
     return row
 
 
-def test_a_migration_and_a_table_of_another_role(administrator, connection, as_role):
+def test_a_migration_and_a_table_of_another_role(keeper, connection, as_role):
     as_role("app")
     connection.execute(
         "ALTER TABLE items OWNER TO app; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper"
     )
     spec = IndexSpec.declared("items_idx", "items", "embedding", "lsh")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        administrator.execute(create_statement(spec).encode())
+        keeper.execute(create_statement(spec).encode())
 
 
 @pytest.mark.parametrize("kind", ["function", "table", "type", "right", "table right"])
-def test_foreign_objects_in_the_schema_are_reported(administrator, connection, as_role, kind):
+def test_foreign_objects_in_the_schema_are_reported(keeper, connection, as_role, kind):
     as_role("stranger")
-    index = create_index(administrator)
+    index = create_index(keeper)
     assert status(connection) == ("ok", None)
     made = {
         "function": "CREATE FUNCTION hashindex.own() RETURNS int LANGUAGE sql AS 'SELECT 1';"
@@ -229,7 +218,7 @@ def test_foreign_objects_in_the_schema_are_reported(administrator, connection, a
     assert "stranger" in finding.detail
 
 
-def test_catalog_vectors_are_private(administrator, connection, as_role):
+def test_catalog_vectors_are_private(keeper, connection, as_role):
     stranger = as_role("stranger")
     stranger.execute("SELECT name, version, dimension FROM hashindex.model")
     stranger.execute("SELECT * FROM hashindex.index")

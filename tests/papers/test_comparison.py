@@ -30,11 +30,6 @@ from pg_hashindex.papers import (
 LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.05)
 
 
-@pytest.fixture
-def split(rows, labels):
-    return draw_split(rows, labels, queries=40, train_rows=300, random_state=1)
-
-
 class Learning(LSH):
     """Draws its bits like LSH, and keeps codes of its labelled rows: the class, in every bit."""
 

@@ -25,7 +25,6 @@ from pg_hashindex.papers import (
     average,
     compare,
     draw_labelled,
-    draw_split,
     load_split,
 )
 from pg_hashindex.papers.validation import HeldBack
@@ -50,11 +49,6 @@ class Watching(LSH):
 def _watching(monkeypatch):
     monkeypatch.setitem(HASHERS, "watching", Watching)
     Watching.given.clear()
-
-
-@pytest.fixture
-def split(rows, labels):
-    return draw_split(rows, labels, queries=40, train_rows=300, random_state=1)
 
 
 def save(path, **arrays):

@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
+from fixtures.items import ids_of
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.newest
-
-
-def ids_of(rows, vectors):
-    """Keys of rows of items."""
-    return [1 + int(np.flatnonzero((vectors == row).all(axis=1))[0]) for row in rows]
 
 
 def edges_of(sample, vectors):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from fixtures.indexes import indexed
+from fixtures.items import ids_of
 from pgvector import Vector
 
 from pg_hashindex.errors import HashIndexError, InvalidInputError, RowsLeftOutWarning
@@ -88,11 +89,6 @@ def test_a_table_far_larger_than_its_statistics(connection, items):
     )
     sample = sample_table(connection, items, "embedding", rows=50).X
     assert len(as_set(sample)) == 50
-
-
-def ids_of(rows, vectors):
-    """Keys of rows of items."""
-    return [1 + int(np.flatnonzero((vectors == row).all(axis=1))[0]) for row in rows]
 
 
 CYCLE = "(ARRAY['sad', NULL, 'glad'])[id % 3 + 1]"
