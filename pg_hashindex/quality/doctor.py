@@ -147,7 +147,7 @@ def diagnose(
         SQL filters of the table, each to be measured by itself. They are run with the rights of
         the caller.
     metric : {"l2", "cosine", "ip", "l1"}, optional
-        The distance of exact search; that of an index of the column, or else ``cosine``, by default.
+        The distance of exact search; by default that of an index of the column, or ``cosine``.
     goal
         The recall that advice is to reach.
     timeout
