@@ -1,7 +1,7 @@
 -- Values of the placeholders in the templates of an index's functions, by what they are about. Names are quoted; types are read from
 -- PostgreSQL's catalog. The value of a condition, {if name}, is NULL, empty or false where there is none.
 
--- What all sets have: the names of the index and its table, the columns of the key, the functions, and the comparison of vectors.
+-- Values that all sets have: the names of the index and its table, the columns of the key, the functions, and the comparison of vectors.
 CREATE OR REPLACE FUNCTION hashindex._name_parts(i hashindex.index, s hashindex.index_set) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
