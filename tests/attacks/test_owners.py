@@ -258,13 +258,12 @@ def test_in_sql(replaced, victim, action):
         lambda c: c.execute("SELECT hashindex._declare_swap('docs', access => 'lists')"),
     ],
 )
-def test_a_swap_to_lists_on_a_table_that_was_given_away(victim, connection, keeper, mallory, swap):
-    """A set of pgvector's asks for no owner; the gate comes before the column is read."""
-    connection.execute(
-        "CREATE SCHEMA shop AUTHORIZATION keeper; GRANT ALL ON SCHEMA shop TO PUBLIC"
-    )
-    keeper.execute("CREATE TABLE shop.docs (id bigint PRIMARY KEY, embedding vector)")
-    keeper.execute("INSERT INTO shop.docs TABLE own")
+def test_a_swap_to_lists_on_a_table_that_was_given_away(victim, connection, mallory, swap):
+    """The gate comes before the column is read."""
+    connection.execute("CREATE SCHEMA shop; GRANT ALL ON SCHEMA shop TO PUBLIC")
+    connection.execute("CREATE TABLE shop.docs (id bigint PRIMARY KEY, embedding vector)")
+    connection.execute("INSERT INTO shop.docs TABLE own")
+    connection.execute(f"ALTER TABLE shop.docs OWNER TO {victim.info.user}".encode())
     victim.execute("SELECT hashindex.create_index('docs', 'shop.docs', 'embedding', 'lsh', 'hnsw')")
     connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
     mallory.execute("GRANT ALL ON shop.docs TO PUBLIC")
