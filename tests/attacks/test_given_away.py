@@ -162,8 +162,11 @@ def test_a_superusers_table_is_not_indexed_by_another_roles_function(connection,
     connection.execute(
         sql.SQL("ALTER TABLE items OWNER TO {}").format(sql.Identifier(connection.info.user))
     )
-    connection.execute("GRANT ALL ON items TO keeper")
-    create = "SELECT hashindex.create_index('docs', 'items', 'embedding', 'lsh')"
+    connection.execute(
+        "CREATE SCHEMA theirs; ALTER TABLE items SET SCHEMA theirs; "
+        "GRANT USAGE ON SCHEMA theirs TO keeper; GRANT ALL ON theirs.items TO keeper"
+    )
+    create = "SELECT hashindex.create_index('docs', 'theirs.items', 'embedding', 'lsh')"
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="belongs to role postgres"):
         keeper.execute(create)
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="belongs to a superuser"):
