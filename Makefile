@@ -38,7 +38,7 @@ test-documents: .venv/installed
 	$(BIN)/pytest -n 2 --dist worksteal -m documents
 
 # The tests of databases that have the extension instead of what `schema upgrade` makes.
-DATABASE_TESTS := attacks cli contrib db faults index models moving operations papers quality training
+DATABASE_TESTS := attacks cli contrib db faults index models moving operations papers quality sets training
 TESTS ?= $(DATABASE_TESTS:%=tests/%)
 test-extension: .venv/installed
 	PG_HASHINDEX_TEST_INSTALL=extension OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
@@ -51,7 +51,7 @@ test-nightly: .venv/installed
 
 # Tests that depend on the version, in the rooms whose SQL does: on PostgreSQL 16, and, without the slow ones, on the
 # oldest that is supported. Those skip, and say why, where Debian's PostgreSQL 15 or ../shared/servers is missing.
-OLDER_TESTS := attacks cli contrib db faults index moving operations papers quality training
+OLDER_TESTS := attacks cli contrib db faults index models moving operations papers quality sets training
 OLDER := -n 2 --dist worksteal $(OLDER_TESTS:%=tests/%)
 test-older: export OMP_NUM_THREADS := 1
 test-older: export OPENBLAS_NUM_THREADS := 1

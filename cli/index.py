@@ -96,7 +96,7 @@ def create(database_url: str, name: str, as_json: bool, **options: Any) -> None:
 @build_options
 @of_name
 def encode_index(database_url: str, name: str, as_json: bool, **options: Any) -> None:
-    """Build the lists of index NAME that a run was cut off from, and encode rows without a code."""
+    """Finish an interrupted build of lists, and encode rows without a code."""
     with opened(database_url, name) as found:
         with progress(f"encoding the rows of {found.qualified_table}"):
             written = found.encode(**options)

@@ -13,6 +13,7 @@ import click
 from pg_hashindex import schema
 from pg_hashindex.db.citus import is_sharded
 from pg_hashindex.db.connection import Connection, create_engine
+from pg_hashindex.db.locks import refuse_pooled
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
@@ -105,6 +106,7 @@ def quickstart(
         raise click.UsageError("--recall must be above 0")
     with connected(database_url) as connection:
         steps.refuse_read_only(connection)
+        refuse_pooled(connection)
         found = diagnose(
             connection, table, column, sample=_DOCTORED,
             metric=metric, goal=recall, tenant=tenant, writes=writes, memory=memory, codes=False,

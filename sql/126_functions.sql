@@ -131,7 +131,7 @@ BEGIN
                 WHEN octet_length(hashindex._function_name(used, 'project')) > 63 THEN 'Save it under a shorter name.'
                 WHEN EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind = 'rbf') THEN
                     'If all roles may read these rows, pass reveal_anchors; or keep the codes in lists.'
-                ELSE 'Use thermometer, itq, pcah or lsh, or an index of pg_hashindex.' END;
+                ELSE 'Use thermometer, itq, pcah or lsh; or keep the codes in lists: access lists.' END;
     END IF;
     -- Another session that makes functions of the model, or drops it, waits.
     PERFORM FROM hashindex.model m WHERE m.id = used.id FOR NO KEY UPDATE;

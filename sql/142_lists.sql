@@ -156,7 +156,10 @@ DECLARE
     workers text := current_setting('max_parallel_maintenance_workers');
     kilobytes bigint;
 BEGIN
-    IF i.tenant_column IS NOT NULL THEN
+    -- A run that was cut off may have left them.
+    IF EXISTS (SELECT FROM pg_index x WHERE x.indrelid = landmarks AND NOT x.indisprimary) THEN
+        RETURN;
+    ELSIF i.tenant_column IS NOT NULL THEN
         -- The landmarks of a tenant are few enough for a search to compare one by one. A written row is compared with the leaders of its
         -- tenant, and then with the landmarks that the nearest of them lead.
         EXECUTE format('CREATE INDEX ON %s (tenant)', landmarks);
@@ -165,11 +168,8 @@ BEGIN
         EXECUTE format('ANALYZE %s', landmarks);
         RETURN;
     END IF;
-    -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks. A run that was cut
-    -- off may have left one.
-    IF dimension <= 4000 AND NOT EXISTS (
-        SELECT FROM pg_index x WHERE x.indrelid = landmarks AND NOT x.indisprimary
-    ) THEN
+    -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks.
+    IF dimension <= 4000 THEN
         -- Memory of the graph (measured: 1.2 kB for each landmark of 256 numbers, and 4 MB). Less would make it many times slower. More
         -- would be allocated all the same: processes that build together share memory of the size of the setting.
         EXECUTE format('SELECT 8192 + count(*) * (2 * %s + 900) / 1024 FROM %s', dimension, landmarks) INTO kilobytes;

@@ -60,7 +60,7 @@ def claim(connection: Connection, work: str, name: str) -> None:
 
     The work is "encode", "repair" or "swap".
     """
-    _refuse_pooled(connection)
+    refuse_pooled(connection)
     # Without this block, a connection that is not in autocommit mode would begin a transaction.
     with connection.transaction():
         execute(connection, _WAIT, [name])
@@ -79,7 +79,7 @@ def _claimed(work: str, name: str) -> InUseError:
     return InUseError(f"index {name!r} is being {_DONE[work]} by another session; wait for it")
 
 
-def _refuse_pooled(connection: Connection) -> None:
+def refuse_pooled(connection: Connection) -> None:
     """Refuse a pooler in transaction mode before a lock is left in one of its sessions."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         return

@@ -223,7 +223,8 @@ def _catch_up_former(former: IndexRow, throttle: Throttle) -> None:
         with translated_errors(former), claimed_work(connection, "encode", name) as work:
             bring_up_to_date(former, throttle, work)
         # The size of the file is what is limited. A rollback beside it drops the log.
-        with suppress(psycopg.errors.UndefinedTable):
+        tolerated = psycopg.errors.UndefinedTable, psycopg.errors.LockNotAvailable
+        with suppress(*tolerated, psycopg.errors.QueryCanceled):
             execute(connection, "VACUUM {log}", names={"log": former.part("log")})
     except (InUseError, DatabaseStateError, InvalidInputError) as error:
         if former.set_id not in [row.set_id for row in read_sets(connection, name, "former")]:

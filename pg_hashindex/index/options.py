@@ -74,7 +74,8 @@ class IndexOptions(TypedDict, total=False):
     key_columns : str or sequence of str, optional
         A column, or several, that are unique together and NOT NULL; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
-        The exact distance of answers; the model's by default.
+        The exact distance of answers; by default that of a vector index of the column, or the
+        model's, or cosine.
     access : {"hnsw", "ivfflat", "lists", "scan"}, optional
         What keeps the set: pgvector's HNSW, the default, or IVFFlat; or tables of codes, in lists
         around landmarks, or ("scan") without lists.
@@ -100,7 +101,10 @@ class IndexOptions(TypedDict, total=False):
             "Key columns, unique together and NOT NULL.", "primary key", flag="id", columns=True
         ),
     ]
-    metric: Annotated[Metric | None, Option("Exact distance.", "the model's")]
+    metric: Annotated[
+        Metric | None,
+        Option("Exact distance.", "that of a vector index of the column, else the model's"),
+    ]
     access: Annotated[
         Access | None,
         Option(

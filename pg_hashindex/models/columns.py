@@ -279,6 +279,11 @@ def _checked(source: TableSource, key: KeyColumns, into: str, model: Model) -> T
 def _warn_of_another_model(source: TableSource, into: str, model: Model) -> None:
     values = [source.name, into, _name(model)]
     for index, searched in execute(source.connection, query("columns.searched"), values):
+        if model.network is not None:
+            raise InvalidInputError(
+                f"index {index} searches column {into!r} of {source.name} by model {searched}, and "
+                f"SQL does not evaluate {_name(model)}: write into another column, or drop it"
+            )
         command = shlex.join(
             ["pg-hashindex", "index", "swap", index, "--model", _name(model), "--code-column", into]
         )

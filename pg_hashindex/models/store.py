@@ -212,7 +212,13 @@ def load(connection: Connection, reference: str) -> Model:
         for (part,) in execute(connection, _PARTS, row[:1]).fetchall():
             for (values,) in execute(connection, _PART, [row[0], part], binary=True).fetchall():
                 data += values
-    return _assembled(reference, row, layers, data)
+    try:
+        return _assembled(reference, row, layers, data)
+    except DatabaseStateError:
+        with translated_errors():
+            # It may have been dropped since its row was read, which is another error.
+            one_row(connection, _MODEL, [reference])
+        raise
 
 
 def _assembled(

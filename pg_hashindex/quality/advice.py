@@ -175,13 +175,7 @@ def choose(facts: Facts, access: str | None = None) -> Choice:
     kept = [
         one
         for one in facts.there
-        if access is None
-        or (
-            one.method == access == "hnsw"
-            # A name that there was no time to measure stays if it has the set that the rules take.
-            and (one.reaches or (one.reaches is None and one.set and one.kind == kind))
-            and _stays(facts, one, kind)
-        )
+        if (access is None or one.method == access == "hnsw") and _serves(facts, one, kind)
     ]
     # A name first, then halfvecs before vectors: the smaller.
     best = min(kept, key=lambda one: (not one.set, one.bytes, one.name), default=None)
@@ -197,6 +191,15 @@ def _why_kept(facts: Facts, one: There) -> str:
         time = "" if one.milliseconds is None else f" in {one.milliseconds:.3g} ms"
         said.append(f"reaches the recall{time}")
     return f"it {' and '.join(said)}" if said else "it is the set for these facts"
+
+
+def _serves(facts: Facts, one: There, kind: Kind) -> bool:
+    """Return whether an index reaches the recall, and serves as well as the set of a kind.
+
+    A name that there was no time to measure stays if it has the set that the rules take.
+    """
+    reaches = one.reaches or (one.reaches is None and bool(one.set) and one.kind == kind)
+    return reaches and _stays(facts, one, kind)
 
 
 def _stays(facts: Facts, one: There, kind: Kind) -> bool:

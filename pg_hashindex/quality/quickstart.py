@@ -8,7 +8,7 @@ from psycopg import sql
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
-from ..db.statements import execute, one_row
+from ..db.statements import one_row
 from ..db.table_source import find_relation
 from ..errors import (
     DatabaseStateError,
@@ -33,11 +33,23 @@ _READ_ONLY: LiteralString = (
 
 _RIGHTS = query("quickstart.rights")
 
-_QUOTED: LiteralString = "SELECT pg_catalog.quote_ident(n) FROM pg_catalog.unnest($1::text[]) n"
+# The columns of the key, their names in answers, and the column of tenants.
+_QUOTED: LiteralString = """
+    SELECT k.quoted, a.quoted, pg_catalog.quote_ident(i.tenant_column) FROM hashindex.index i
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.array_agg(pg_catalog.quote_ident(n))
+        FROM pg_catalog.unnest(i.key_columns) n
+    ) k(quoted)
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.array_agg(pg_catalog.quote_ident(n))
+        FROM pg_catalog.unnest(hashindex._answer_keys(i)) n
+    ) a(quoted)
+    WHERE i.name = $1
+"""
 
 _SEARCHES: tuple[LiteralString, LiteralString] = (
     """  SELECT t.*, s.distance FROM {search}({query}, k => 10{tenant}) s
-  JOIN {table} t {same} ORDER BY s.distance;""",
+  JOIN {table} t ON {same} ORDER BY s.distance;""",
     """  SELECT id, distance FROM hashindex.search({name}, {query}, 10,
       filter => $${key} IS NOT NULL$${all_tenants});""",
 )
@@ -281,19 +293,12 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
     """Return examples of searches: all columns, within a tenant if any; and by a filter."""
     table, tenant = found.table, index.tenant_column
     with translated_errors():
-        quoted = execute(
-            index.connection, _QUOTED, [[*index.key_columns, *filter(None, [tenant])]]
-        ).fetchall()
-    names = [sql.SQL(name) for (name,) in quoted]
-    key = names[: len(index.key_columns)]
-    cast = sql.SQL("" if table.type == "vector" else "::vector")
-    query = sql.SQL("(SELECT {}{} FROM {} LIMIT 1)").format(
-        sql.SQL(table.quoted_column), cast, sql.SQL(table.name)
+        key, answer, quoted_tenant = one_row(index.connection, _QUOTED, [index.name])
+    query = sql.SQL("(SELECT {} FROM {} LIMIT 1)").format(
+        sql.SQL(table.quoted_column), sql.SQL(table.name)
     )
-    same = sql.SQL("ON t.{} = s.id" if len(key) == 1 else "USING ({})").format(
-        sql.SQL(", ").join(key)
-    )
-    of_tenant = sql.SQL(_TENANT).format(names[-1], sql.SQL(table.name))
+    same = " AND ".join(f"t.{own} = s.{shown}" for own, shown in zip(key, answer, strict=True))
+    of_tenant = sql.SQL(_TENANT).format(sql.SQL(quoted_tenant or ""), sql.SQL(table.name))
     usual, filtered = (
         sql.SQL(template)
         .format(
@@ -301,8 +306,8 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
             name=sql.Literal(index.name),
             query=query,
             table=sql.SQL(table.name),
-            same=same,
-            key=key[0],
+            same=sql.SQL(same),
+            key=sql.SQL(key[0]),
             tenant=sql.SQL("") if tenant is None else of_tenant,
             all_tenants=sql.SQL("" if tenant is None else ", all_tenants => true"),
         )

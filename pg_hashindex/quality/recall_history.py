@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+import psycopg
+
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import one_row, read_as
@@ -60,7 +62,8 @@ def save(index: IndexRow, seed: int | None, points: Sequence[Measured]) -> None:
     """
     more = {"seed": seed, "model_id": index.model_id}
     with translated_errors(), index.connection.transaction():
-        cursor = index.connection.cursor()
+        # The connection's own cursors may be of another kind.
+        cursor = psycopg.Cursor(index.connection)
         cursor.executemany(_SAVE, [asdict(point) | more for point in points])
         if cursor.rowcount != len(points):
             raise DatabaseStateError(

@@ -147,8 +147,8 @@ WHERE x.indrelid = $1::oid AND EXISTS (
     WHERE d.classid = 'pg_catalog.pg_class'::regclass::oid AND d.objid = x.indexrelid
       AND d.refclassid = d.classid AND d.refobjid = x.indrelid AND a.attname = $2
       -- The column may stand in the index's condition alone.
-      AND (x.indkey[0] = a.attnum OR x.indkey[0] = 0
-          AND pg_get_indexdef(x.indexrelid, 1, false) ~ format('(^|[^[:alnum:]_"])%s($|[^[:alnum:]_"])', regexp_replace(quote_ident(a.attname), '([][.*+?^${}()|\\])', '\\\1', 'g')))
+      AND (x.indkey[0] = a.attnum OR x.indkey[0] = 0 AND pg_get_indexdef(x.indexrelid, 1, false)
+          ~ CASE WHEN a.attname ~ '^\w+$' THEN '\m' || a.attname || '\M' ELSE '***=' || quote_ident(a.attname) END)
 )
 ORDER BY i.relname
 

@@ -116,7 +116,9 @@ def test_split(bench, data, tmp_path):
 def test_default_methods(bench, data, unlabelled):
     def compared(path, bits, *options):
         printed = bench("--data", path, "--bits", bits, "--train-rows", 200, "--json", *options)
-        return {outcome["method"] for outcome in json.loads(printed.stdout)}
+        outcomes = json.loads(printed.stdout)
+        assert not [outcome["error"] for outcome in outcomes if "error" in outcome]
+        return {outcome["method"] for outcome in outcomes}
 
     free = {name for name, hasher in HASHERS.items() if not hasher.learns_from}
     assert compared(unlabelled, 12, "--param=bre.n_iter=2") == free

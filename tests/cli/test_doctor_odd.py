@@ -1,5 +1,7 @@
 """doctor and quickstart on tables that are hardly filled, oddly named, or have indexes already."""
 
+import re
+
 import numpy as np
 import psycopg
 import pytest
@@ -54,7 +56,8 @@ def test_an_index_of_another_column_is_not_of_this_one(bare, points):  # noqa: F
     fill(bare, "docs", points)
     bare.execute(
         "ALTER TABLE docs ADD title vector(8);"
-        "CREATE INDEX ON docs USING hnsw (title vector_l2_ops) WHERE v IS NOT NULL"
+        "CREATE INDEX ON docs USING hnsw (title vector_l2_ops) WHERE v IS NOT NULL;"
+        "CREATE INDEX ON docs USING hnsw ((title::halfvec(8)) halfvec_l2_ops) WHERE v IS NOT NULL"
     )
     found = diagnose(bare, "docs", "v", sample=5, codes=False)
     assert found.indexes == []
@@ -121,3 +124,21 @@ def test_halfvecs_where_the_vectors_have_an_index(bare, empty_url, run, points, 
     bare.execute(statement.encode())
     run(*start)
     assert HashIndex.open(bare, "docs_v").set == "vectors as halfvec in hnsw"
+
+
+@pytest.mark.parametrize("key", ["uid uuid", "k int, n int"])
+def test_quickstart_prints_searches_of_any_key(bare, empty_url, run, points, key, monkeypatch):  # noqa: F811
+    """Answers have the key's own names, but for those that searches take for something else."""
+    monkeypatch.setattr(advice, "_FAST_MS", -1)
+    fill(bare, "docs", points, "halfvec")
+    names = ", ".join(column.split()[0] for column in key.split(", "))
+    bare.execute(
+        f"CREATE TABLE keyed ({key}, v halfvec(8), PRIMARY KEY ({names}));"
+        "INSERT INTO keyed SELECT "
+        f"{'gen_random_uuid()' if names == 'uid' else 'id, 1'}, v FROM docs".encode()
+    )
+    made = run("quickstart", "keyed", "v", "--access", "hnsw", "--yes", "--database-url", empty_url)
+    statements = re.findall(r"^  (SELECT .*?;)$", made.stdout, re.MULTILINE | re.DOTALL)
+    assert len(statements) == 2
+    for statement in statements:
+        assert len(bare.execute(statement.encode()).fetchall()) == 10

@@ -17,6 +17,7 @@ from pg_hashindex import evaluate, schema, store
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.index.landmarks.building import ListBuild
 from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality.measuring import Measured, Measuring
 from pg_hashindex.training import train
@@ -353,7 +354,7 @@ STEPS = {
     "schema": (schema, "upgrade"),
     "train": (store, "save"),
     "create": (HashIndex, "create"),
-    "encode": (HashIndex, "encode"),
+    "encode": (ListBuild, "_put_in_order"),
     "measure": (tuning, "tune"),
     "configure": (HashIndex, "configure"),
 }
@@ -369,7 +370,10 @@ def test_cut_off(start, bare, monkeypatch, step, when):
     where, name = STEPS[step]
     whole = getattr(where, name)
 
+    reached = []
+
     def cut(*arguments, **options):
+        reached.append(step)
         if when == "after":
             whole(*arguments, **options)
         raise KeyboardInterrupt
@@ -381,6 +385,7 @@ def test_cut_off(start, bare, monkeypatch, step, when):
     with monkeypatch.context() as patch:
         patch.setattr(where, name, cut)
         start(*options, code=None)
+    assert reached
     models = None
     if bare.execute("SELECT to_regclass('hashindex.model')").fetchone() != (None,):
         models = {model.checksum for model in store.list_models(bare)}

@@ -62,7 +62,7 @@ def test_orphans(on, made):
         f"dropped table hashindex.set_1_{part}" for part in ("codes", "landmarks")
     ]
     # 4 triggers, 4 functions, two tables.
-    assert len(lines) == 10
+    assert len(lines) == 9
     assert "belongs to an index" in on("index", "repair", "--orphans").stderr
 
 

@@ -77,9 +77,17 @@ def test_agrees_with_the_paper(rows):
         assert np.array_equal(ours, theirs) or np.array_equal(ours, ~theirs)
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "logistic", "exponential", "hinge"])
-@pytest.mark.parametrize("regularizer", ["l1", "l_inf"])
-@pytest.mark.parametrize("weak", ["linear", "stump", "rbf"])
+@pytest.mark.parametrize(
+    ("loss", "regularizer", "weak"),
+    [
+        *itertools.product(
+            ["squared_hinge", "logistic", "exponential", "hinge"], ["l1", "l_inf"], ["linear"]
+        ),
+        # What bits are found among is apart from what they cost.
+        ("squared_hinge", "l1", "stump"),
+        ("squared_hinge", "l1", "rbf"),
+    ],
+)
 def test_objective_falls_and_comparisons_are_learned(loss, regularizer, weak, rows):
     """On triplets it has not seen, nearer by its weighted distance than by LSH."""
     learned, unseen = by_one_dimension(rows), by_one_dimension(rows, seed=6)[200:]

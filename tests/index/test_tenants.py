@@ -29,7 +29,7 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import building
+from pg_hashindex.index.landmarks import building, reading
 from pg_hashindex.index.search import Search
 from pg_hashindex.operations.page import look, page
 from pg_hashindex.quality import queries, tenant_recall
@@ -581,6 +581,12 @@ def test_no_session_lists_codes_while_the_lists_of_a_tenant_change(index, url, m
         return retry(connection, changed, **options)
 
     monkeypatch.setattr(building, "retry_while_locked", change_and_look)
+    assert index.rebalance(tenant=1).rows == SIZES[1]
+
+
+def test_the_rows_of_a_tenant_fill_the_blocks_that_are_read(index, monkeypatch):
+    """So the last block is empty."""
+    monkeypatch.setattr(reading, "_BLOCK_ROWS", SIZES[1] // 2)
     assert index.rebalance(tenant=1).rows == SIZES[1]
 
 

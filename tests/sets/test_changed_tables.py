@@ -199,8 +199,8 @@ def test_sets_under_quoted_identifiers(connection, docs):  # noqa: F811
 
 def test_an_upgrade_goes_on_beside_a_former_set_without_its_column(connection, docs):  # noqa: F811
     index = HashIndex.create(connection, "docs", **TABLE)
-    connection.execute("ALTER TABLE docs ADD zero bit(96) DEFAULT 0::bit(96)")
-    connection.execute("SELECT hashindex.train('other', 'docs', 'embedding')")
+    connection.execute("SELECT hashindex.train('other', 'docs', 'embedding', 'sign')")
+    connection.execute("ALTER TABLE docs ADD zero bit(32) DEFAULT 0::bit(32)")
     index.swap(model="other", code_column="zero", force=True)
     index.prune()
     index.swap(model="none", force=True)

@@ -1,8 +1,9 @@
 """Sets of pgvector by Python and by commands: built while the table is in use."""
 
 import json
+import time
 from contextlib import contextmanager
-from threading import Thread, Timer
+from threading import Thread
 
 import psycopg
 import pytest
@@ -276,11 +277,18 @@ def test_words_and_vectors_of_a_tenant(connection, docs, access):  # noqa: F811
 
 
 def test_a_build_that_waits_names_the_process(connection, docs, url, on, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("pg_hashindex.index.sets._WAIT_SECONDS", 0.5)
+    monkeypatch.setattr("pg_hashindex.index.sets._WAIT_SECONDS", 0.2)
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()"
     with psycopg.connect(url) as writer:
         writer.execute("UPDATE docs SET account = 3 WHERE id = 7")
         pid = writer.info.backend_pid
-        ending = Timer(2.5, writer.rollback)
+
+        def end():
+            eventually(lambda: connection.execute(waiting).rowcount > 0)
+            time.sleep(0.6)
+            writer.rollback()
+
+        ending = Thread(target=end)
         ending.start()
         made = on("index", "create", "docs", "--table", "docs", "--column", "embedding",
                   "--model", "none")  # fmt: skip

@@ -221,11 +221,13 @@ class ListBuild(TableReader):
             keys: list[str] = []
             lists: list[int] = []
             for block in self._blocks(query, self._block_rows):
+                if not len(block):
+                    continue
                 projections, taken, _ = self._encoded(block.vectors)
                 block = block.select(taken)
                 assert block.tenants is not None  # noqa: S101
                 places = landmarks.assign(self._points(block.vectors, projections), block.tenants)
-                keys += texts_of(block.keys)
+                keys += texts_of(block.keys, self.connection.info.encoding)
                 lists += np.where(places >= 0, places + first, -1).tolist()
             (moved,) = self._execute(
                 "SELECT hashindex._exchange_lists($1, $2, $3, $4, $5)",
@@ -352,7 +354,11 @@ class ListBuild(TableReader):
     def _bytes(self, n_landmarks: int) -> int:
         """Return the memory that a process takes."""
         return bytes_of_build(
-            n_landmarks, self.index.dimension, self._compared, spherical=self._spherical
+            n_landmarks,
+            self.index.dimension,
+            self._compared,
+            spherical=self._spherical,
+            within=self.index.tenant_column is not None,
         )
 
     def _train_within(self) -> Centres:

@@ -23,12 +23,16 @@ def as_bytes(memory: str | int) -> int:
     return int(found[1]) * _UNITS.get(found[2], 1)
 
 
-def bytes_of_build(n_landmarks: int, dimension: int, compared: int, *, spherical: bool) -> int:
+def bytes_of_build(
+    n_landmarks: int, dimension: int, compared: int, *, spherical: bool, within: bool = False
+) -> int:
     """Return the memory that a process takes for landmarks, the sums of their rows, and a block.
 
-    ``compared`` is the number of dimensions in which landmarks are stored.
+    ``compared`` is the number of dimensions in which landmarks are stored; ``within`` whether they
+    are of tenants, whose first rows are held whole.
     """
     # Landmarks as they are stored give those that rows are compared with, beside which are sums.
     sums = (2 if spherical else 4) * dimension
-    each = _NUMBERS + 4 * min(dimension, _COMPARED) + max(sums, 2 * compared)
+    held = max(sums, 2 * compared, 4 * dimension if within else 0)
+    each = _NUMBERS + 4 * min(dimension, _COMPARED) + held
     return -(-(_BLOCKS + n_landmarks * each) // _UNITS["MB"]) * _UNITS["MB"]

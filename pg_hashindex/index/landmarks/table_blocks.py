@@ -132,9 +132,9 @@ def _parse(rows: list[bytes], dimension: int, tenant_part: int, key_columns: int
     return Block(keys, vectors.astype(np.float32), tenants)
 
 
-def texts_of(keys: Keys) -> list[str]:
-    """Return keys of one column of type text."""
-    return [bytes(key)[_LENGTH_BYTES:].decode() for key in keys]
+def texts_of(keys: Keys, encoding: str) -> list[str]:
+    """Return keys of one column of type text, which COPY gave in the encoding of the client."""
+    return [bytes(key)[_LENGTH_BYTES:].decode(encoding) for key in keys]
 
 
 def _end_of_key(row: bytes, columns: int) -> int:

@@ -166,7 +166,7 @@ def _first_rows(
             rows[freed] = usable[members[added - size]]
             least[freed] = both[added]
     there = np.isfinite(least)
-    return rows[there], _starts_of(there, starts)
+    return rows if there.all() else rows[there], _starts_of(there, starts)
 
 
 def _starts_of(kept: NDArray[np.bool_], starts: NDArray[np.intp]) -> NDArray[np.intp]:

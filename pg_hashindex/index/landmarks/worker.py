@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -37,15 +38,17 @@ class _Given:
 
     def listen(self) -> None:
         """Take messages; end this process when the build has ended."""
-        for line in self._source:
-            message = json.loads(line)
-            if isinstance(message, dict):
-                arrays = list(islice(read_arrays(self._source), message.pop("arrays")))
-                self._given.put((message, arrays))
-            else:
-                self._given.put(Range(*message) if message else None)
-            if message is False:
-                return
+        # A build that was killed may leave a part of a message.
+        with suppress(ValueError):
+            for line in self._source:
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    arrays = list(islice(read_arrays(self._source), message.pop("arrays")))
+                    self._given.put((message, arrays))
+                else:
+                    self._given.put(Range(*message) if message else None)
+                if message is False:
+                    return
         os._exit(1)
 
     def passes(self) -> Iterator[tuple[dict[str, Any], list[NDArray[Any]]]]:

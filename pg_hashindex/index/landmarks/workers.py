@@ -204,6 +204,8 @@ class Workers:
             elif not worker.ended:
                 # One that still starts is not needed any more.
                 worker.process.kill()
+                # Its thread may wait for a pass.
+                worker.passes.put(None)
         for thread in self._threads:
             thread.join(_PATIENCE)
         if reasons and error is None:
