@@ -127,7 +127,7 @@ $$;
 
 -- Has a trigger fire on a subscriber too, as it did before it was made again.
 CREATE OR REPLACE FUNCTION hashindex._fire_always(base regclass, trigger text) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
