@@ -131,7 +131,9 @@ LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', base, trigger);
+    IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = base AND t.tgname = trigger) THEN
+        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', base, trigger);
+    END IF;
 EXCEPTION WHEN insufficient_privilege THEN
     RAISE WARNING 'trigger "%" of % fires no longer for rows that a subscription writes', trigger, base
         USING HINT = format('Have the owner of the table run: ALTER TABLE %s ENABLE ALWAYS TRIGGER %I;', base, trigger);

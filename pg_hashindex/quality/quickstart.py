@@ -33,19 +33,7 @@ _READ_ONLY: LiteralString = (
 
 _RIGHTS = query("quickstart.rights")
 
-# The columns of the key, their names in answers, and the column of tenants.
-_QUOTED: LiteralString = """
-    SELECT k.quoted, a.quoted, pg_catalog.quote_ident(i.tenant_column) FROM hashindex.index i
-    CROSS JOIN LATERAL (
-        SELECT pg_catalog.array_agg(pg_catalog.quote_ident(n))
-        FROM pg_catalog.unnest(i.key_columns) n
-    ) k(quoted)
-    CROSS JOIN LATERAL (
-        SELECT pg_catalog.array_agg(pg_catalog.quote_ident(n))
-        FROM pg_catalog.unnest(hashindex._answer_keys(i)) n
-    ) a(quoted)
-    WHERE i.name = $1
-"""
+_QUOTED = query("quickstart.quoted")
 
 _SEARCHES: tuple[LiteralString, LiteralString] = (
     """  SELECT t.*, s.distance FROM {search}({query}, k => 10{tenant}) s

@@ -15,3 +15,10 @@ FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
 JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))
 WHERE c.oid = $1::regclass::oid
+
+-- name: quoted
+-- The columns of the key of an index, their names in answers, and the column of tenants, as SQL writes them. $1: the index.
+SELECT ARRAY(SELECT pg_catalog.quote_ident(k.name) FROM pg_catalog.unnest(i.key_columns) WITH ORDINALITY k(name, n) ORDER BY k.n),
+       ARRAY(SELECT pg_catalog.quote_ident(k.name) FROM pg_catalog.unnest(hashindex._answer_keys(i)) WITH ORDINALITY k(name, n) ORDER BY k.n),
+       pg_catalog.quote_ident(i.tenant_column)
+FROM hashindex.index i WHERE i.name = $1
