@@ -63,7 +63,8 @@ AS $$
 DECLARE
     owner regrole;
 BEGIN
-    IF base IS NULL THEN
+    IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = base) THEN
+        -- Whoever reads it next says so.
         RETURN;
     END IF;
     -- ALTER TABLE OWNER waits then.
