@@ -83,7 +83,7 @@ def test_agrees_with_the_paper(rows):
         *itertools.product(
             ["squared_hinge", "logistic", "exponential", "hinge"], ["l1", "l_inf"], ["linear"]
         ),
-        # What bits are found among is apart from what they cost.
+        # Weak functions are chosen apart from losses.
         ("squared_hinge", "l1", "stump"),
         ("squared_hinge", "l1", "rbf"),
     ],
