@@ -50,7 +50,7 @@ def test_a_statement_of_python_asks_before_it_names_the_table():
 
 #: They run functions that ask, searches with the caller's rights, or statements on other tables.
 UNGATED = {
-    *("quality/measuring.py", "quality/doctor_catalog.py", "quality/recall_history.py"),
+    *("quality/measuring.py", "quality/doctor_catalog.py"),
     *("operations/health.py", "index/landmarks/building.py", "server/demo.py"),
     "contrib/django/indexes.py",
 }
