@@ -426,8 +426,9 @@ def test_candidates_of_a_rare_filter(connection):
 def test_tune_raises_the_lists_of_ivfflat(connection, docs):  # noqa: F811
     index = HashIndex.create(connection, "docs", **TABLE, model="none", access="ivfflat")
     index = index.configure(candidates=20, effort=1)
-    tuned = tuning.tune(index, 0.99, queries=50)
-    assert tuned.own.recall < 0.99
+    # pgvector's lists differ from build to build: one alone may hold .99.
+    tuned = tuning.tune(index, 0.999, queries=100)
+    assert tuned.own.recall < 0.999
     assert tuned.cause is None
     assert any(point.effort > 1 for point in tuned.points)
     assert tuning.apply(index, tuned).row.effort == tuned.best.effort
