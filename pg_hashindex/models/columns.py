@@ -182,7 +182,7 @@ def encode_column(
         source = _checked(source, key_columns, into, loaded)
         run = _Run(source, into, loaded, learned, missing, throttle, batch_rows)
         run.check_before()
-        _warn_of_another_model(source, into, loaded)
+        _check_searched(source, into, loaded)
         _warn_of_slow_writes(source, into, missing)
         return run.run()
 
@@ -276,7 +276,8 @@ def _checked(source: TableSource, key: KeyColumns, into: str, model: Model) -> T
     return source
 
 
-def _warn_of_another_model(source: TableSource, into: str, model: Model) -> None:
+def _check_searched(source: TableSource, into: str, model: Model) -> None:
+    """Warn of an index that searches the column by another model; refuse one that SQL lacks."""
     values = [source.name, into, _name(model)]
     for index, searched in execute(source.connection, query("columns.searched"), values):
         if model.network is not None:

@@ -1,6 +1,7 @@
 -- Nearest rows by a set that pgvector's index keeps: candidates in the order of the set, then by exact distance. Never short in silence: where
 -- the index gives fewer candidates than wanted, its scan goes on (an iterative scan), and where fewer than k rows are left, all are compared.
 -- A generic plan does not know its LIMIT: without sequential scans and sorts it takes the index all the same, under a filter that has an index too. Citus plans no parameters.
+-- by_code is for lists alone: with the same arguments for every set a swap replaces the function, and views of it stay.
 CREATE OR REPLACE FUNCTION {search}(
     query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, effort integer DEFAULT NULL, filter text DEFAULT NULL,
     where_equals jsonb DEFAULT NULL,{if tenant} tenant {tenant_type} DEFAULT NULL, all_tenants boolean DEFAULT false,{end tenant}

@@ -2,11 +2,11 @@
 
 import psycopg
 import pytest
-from test_commands import TABLE, relations
+from test_commands import TABLE, refused_swap, relations
 from test_sets import docs  # noqa: F401 (a fixture)
 
 from pg_hashindex import operations
-from pg_hashindex.errors import DatabaseStateError, HashIndexError, InUseError, LowerRecallError
+from pg_hashindex.errors import DatabaseStateError, HashIndexError, InUseError
 from pg_hashindex.index import sets
 from pg_hashindex.index.handle import HashIndex
 
@@ -83,11 +83,7 @@ def test_a_view_of_a_search_outlives_swaps(connection, docs, access):  # noqa: F
 
 
 def test_a_ready_set_that_lost_its_index_is_not_taken(connection, docs):  # noqa: F811
-    index = HashIndex.create(connection, "docs", **TABLE, model="none")
-    connection.execute("SELECT hashindex.train('poor', 'docs', 'embedding', 'sign')")
-    connection.execute("ALTER TABLE docs ADD zero bit(32) DEFAULT 0::bit(32)")
-    with pytest.raises(LowerRecallError, match="stays beside"):
-        index.swap(model="poor", code_column="zero")
+    index = refused_swap(connection)
     connection.execute("DROP INDEX docs_hnsw_2")
     with pytest.raises(DatabaseStateError, match="the ready set of index .* has lost its index"):
         index.swap(force=True)

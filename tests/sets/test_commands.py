@@ -46,6 +46,17 @@ def killed(monkeypatch):
         yield
 
 
+def refused_swap(connection):
+    """Return an index of vectors, with a ready set of codes that say nothing beside its own."""
+    index = HashIndex.create(connection, "docs", **TABLE, model="none")
+    connection.execute("SELECT hashindex.train('poor', 'docs', 'embedding', 'sign')")
+    connection.execute("ALTER TABLE docs ADD zero bit(32) DEFAULT 0::bit(32)")
+    with pytest.raises(LowerRecallError, match="stays beside"):
+        index.swap(model="poor", code_column="zero")
+    assert index.set == "vectors as halfvec in hnsw"
+    return index
+
+
 def relations(connection):
     rows = connection.execute(
         "SELECT indexname FROM pg_indexes WHERE tablename = 'docs' ORDER BY 1"
@@ -73,14 +84,7 @@ def test_create_swap_rollback_prune_rename_drop(connection, docs):  # noqa: F811
 
 
 def test_a_swap_with_a_lower_recall_is_not_taken(connection, docs):  # noqa: F811
-    index = HashIndex.create(connection, "docs", **TABLE, model="none")
-    connection.execute("SELECT hashindex.train('poor', 'docs', 'embedding', 'sign')")
-    # Codes that say nothing.
-    connection.execute("ALTER TABLE docs ADD zero bit(32) DEFAULT 0::bit(32)")
-    with pytest.raises(LowerRecallError, match="stays beside"):
-        index.swap(model="poor", code_column="zero")
-    assert index.set == "vectors as halfvec in hnsw"
-    assert index.swap(force=True).in_use
+    assert refused_swap(connection).swap(force=True).in_use
 
 
 def test_what_a_run_has_left_is_replaced(connection, docs, monkeypatch):  # noqa: F811
