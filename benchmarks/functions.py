@@ -59,9 +59,6 @@ Entry = dict[str, Any]
 class Vectors(Hnsw):
     """pgvector's HNSW over the vectors."""
 
-    def _options(self, rows: int) -> Any:
-        return GRAPH
-
     def lines(self) -> Sequence[Line]:
         return [[Setting({"hnsw.ef_search": ef}) for ef in _EF_SEARCH]]
 

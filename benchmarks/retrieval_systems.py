@@ -164,7 +164,7 @@ class Exact(System):
 
 
 class Hnsw(System):
-    """pgvector's HNSW over the vectors, with its default parameters.
+    """pgvector's HNSW over the vectors. All graphs have the options of pg_hashindex's own.
 
     ``half``: Index them in half precision; answers are not re-ranked then.
     """
@@ -200,7 +200,7 @@ class Hnsw(System):
         return {}
 
     def _options(self, rows: int) -> Any:
-        return ""
+        return GRAPH
 
     def drop(self, database: Database) -> None:
         database.execute(f"DROP INDEX IF EXISTS {self.index}")
@@ -298,9 +298,6 @@ class CodeHnsw(Hnsw):
         return [
             [Setting({"hnsw.ef_search": ef}, {"candidates": ef}) for ef in _EF_SEARCH if ef >= 20]
         ]
-
-    def _options(self, rows: int) -> Any:
-        return GRAPH
 
 
 class IvfFlat(Hnsw):
