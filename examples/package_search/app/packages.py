@@ -33,7 +33,7 @@ async def create(new: NewPackage, session: Session) -> PackageOut:
 @router.put("/{package_id}")
 async def replace(package_id: int, new: NewPackage, session: Session) -> PackageOut:
     """Replace a package."""
-    package = await _get(session, package_id)
+    package = await _get(session, package_id, lock=True)
     _write(package, new)
     answer = PackageOut.of(package)
     await session.commit()
@@ -43,12 +43,15 @@ async def replace(package_id: int, new: NewPackage, session: Session) -> Package
 @router.delete("/{package_id}", status_code=204)
 async def delete(package_id: int, session: Session) -> None:
     """Remove a package; no search finds it any more."""
-    await session.delete(await _get(session, package_id))
+    await session.delete(await _get(session, package_id, lock=True))
     await session.commit()
 
 
-async def _get(session: Session, package_id: int) -> Package:
-    package = await session.get(Package, package_id, options=[selectinload(Package.tags)])
+async def _get(session: Session, package_id: int, *, lock: bool = False) -> Package:
+    # With a lock, one of two requests waits, and finds no package that the other has deleted.
+    package = await session.get(
+        Package, package_id, options=[selectinload(Package.tags)], with_for_update=lock or None
+    )
     if package is None:
         raise HTTPException(404, f"there is no package {package_id}")
     return package
