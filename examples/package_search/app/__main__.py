@@ -41,7 +41,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--data-dir",
-        default=os.environ.get("PG_HASHINDEX_SERVER_DIR"),
+        default=os.environ.get("PG_HASHINDEX_SERVER_DIR") or None,
         help="folder of the embedded server's data",
     )
     arguments = parser.parse_args()
