@@ -9,6 +9,9 @@ from pg_hashindex.models.whole_files import write_whole
 
 from ._shared import note
 
+#: Files that come with those of the extension, and that other projects have too.
+_OF_THE_FOLDER = ("Makefile", "Dockerfile", "META.json")
+
 
 @click.command()
 @click.argument("path", type=click.Path(), required=False)
@@ -35,9 +38,17 @@ def extension(path: str | None, install: bool, pg_config: str, tle: bool) -> Non
         raise click.UsageError("name the folder or the file to write, or give --install alone")
     if path is None:
         written = files.install(pg_config)
+        for file in written:
+            # The server reads them as its own user, whatever umask root has.
+            file.chmod(0o644)
         note(f"{len(written)} files are in {written[0].parent}; in a database run:")
         note("CREATE EXTENSION pg_hashindex CASCADE;")
         return
+    held = [name for name in _OF_THE_FOLDER if path and (Path(path) / name).exists()]
+    if not tle and held and not (Path(path or "") / f"{files.NAME}.control").exists():
+        raise click.UsageError(
+            f"{path} holds files of something else ({', '.join(held)}): name another folder"
+        )
     if tle:
         write_whole(Path(path), files.tle_script().encode())
     for made in [path] if tle else files.write(path):
