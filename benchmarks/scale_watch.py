@@ -29,7 +29,7 @@ class Watch:
         self._peak, self._loads = 0, [os.getloadavg()[0]]
 
     def __enter__(self) -> "Watch":
-        pid = self._database.server.status.pid
+        pid = self._database.server.pid
         assert pid is not None
         self._server = psutil.Process(pid)
         self._own = psutil.Process()

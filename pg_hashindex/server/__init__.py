@@ -3,13 +3,12 @@
 Imports `errors`, and the demo any room. Read `embedded.EmbeddedServer` first.
 """
 
-from .embedded import SUPPORTED_VERSIONS, EmbeddedServer, ServerStatus
+from .embedded import SUPPORTED_VERSIONS, EmbeddedServer
 from .files import DEFAULT_VERSION, default_data_dir
 
 __all__ = [
     "DEFAULT_VERSION",
     "SUPPORTED_VERSIONS",
     "EmbeddedServer",
-    "ServerStatus",
     "default_data_dir",
 ]

@@ -36,7 +36,9 @@ if sys.platform != "win32":
 SUPPORTED_VERSIONS = (16, 18)
 
 _PORT = 5432
-_WAIT_SECONDS = 60
+# A start ends with crash recovery, which may take long; one that was cut off would begin again.
+_START_SECONDS = 600
+_STOP_SECONDS = 60
 _LOCK_SECONDS = 180
 _LEFTOVER_SECONDS = 5
 _LOG_LINES = 20
@@ -47,26 +49,6 @@ _SOCKET_DIR_PREFIX = "pg_hashindex-"
 # The guards of this process by data directory. They hold the pipes that keep the servers running,
 # so they live as long as the process, not only as long as an EmbeddedServer object.
 _guards: dict[Path, "subprocess.Popen[bytes]"] = {}
-
-
-@dataclass(frozen=True)
-class ServerStatus:
-    """The state of an embedded server.
-
-    Parameters
-    ----------
-    version
-        The major version of PostgreSQL.
-    pid
-        The server's process; None if it does not run, like `uri`.
-    """
-
-    running: bool
-    version: int
-    data_dir: Path
-    log: Path
-    pid: int | None
-    uri: str | None
 
 
 class EmbeddedServer:
@@ -120,8 +102,10 @@ class EmbeddedServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.data_dir in _guards:
+        # Another process may have stopped it and started one, or made this one permanent.
+        if guard.read_mark(self._mark).startswith(f"{os.getpid()} "):
             self.stop()
+        _dismiss_guard(self.data_dir)
 
     @property
     def is_running(self) -> bool:
@@ -131,20 +115,14 @@ class EmbeddedServer:
     @property
     def log(self) -> Path:
         """The server's log file."""
-        return self.data_dir / "log"
+        # Not "log", which is where PostgreSQL's own collector makes its folder.
+        return self.data_dir / "server.log"
 
     @property
-    def status(self) -> ServerStatus:
-        """The current state of the server."""
+    def pid(self) -> int | None:
+        """The server's process; None if none runs."""
         postmaster = self._running()
-        return ServerStatus(
-            running=postmaster is not None,
-            version=self.version,
-            data_dir=self.data_dir,
-            log=self.log,
-            pid=postmaster.pid if postmaster else None,
-            uri=postmaster.uri("postgres") if postmaster else None,
-        )
+        return postmaster.pid if postmaster else None
 
     def uri(self, database: str = "postgres") -> str:
         """Return the address of a database, for libpq and SQLAlchemy alike.
@@ -152,8 +130,12 @@ class EmbeddedServer:
         Raises
         ------
         EmbeddedServerError
-            If the server does not run.
+            If the server does not run, or PGHOSTADDR names another one.
         """
+        if other := os.environ.get("PGHOSTADDR"):
+            raise EmbeddedServerError(
+                f"PGHOSTADDR={other} leads clients away from the embedded server: unset it"
+            )
         postmaster = self._running()
         if postmaster is None:
             raise EmbeddedServerError(
@@ -223,9 +205,9 @@ class EmbeddedServer:
         return stopped
 
     def keep_running(self) -> None:
-        """Keep the server running after this process ends, in spite of ``until_exit``."""
+        """Keep the server running, in spite of ``until_exit``, whoever started it."""
         with _os_errors(f"cannot release the server in {self.data_dir}"):
-            if self.data_dir in _guards:
+            if self._running():
                 with self._lock():
                     self._mark.unlink(missing_ok=True)
         _dismiss_guard(self.data_dir)
@@ -262,7 +244,7 @@ class EmbeddedServer:
                 connection.settimeout(5)
                 try:
                     connection.connect(str(postmaster.socket_dir / f".s.PGSQL.{postmaster.port}"))
-                except TimeoutError:
+                except (TimeoutError, BlockingIOError):
                     pass  # the queue of waiting clients is full
                 except OSError:
                     return None
@@ -282,7 +264,7 @@ class EmbeddedServer:
         """Return the server's user, and the beginning of a call of pg_ctl."""
         user = files.owner(self.data_dir)
         program = files.server_bin_dir(self.version, user) / "pg_ctl"
-        return user, [str(program), "-D", str(self.data_dir), "-w", "-t", str(_WAIT_SECONDS)]
+        return user, [str(program), "-D", str(self.data_dir), "-w"]
 
     def _start_locked(self, arguments: list[str], lock: int | None) -> None:
         user, pg_ctl = self._programs()
@@ -290,7 +272,9 @@ class EmbeddedServer:
         self._clear_stale()
         socket_dir = _make_socket_dir(self.data_dir, user)
         server = ["-p", str(_PORT), "-c", "listen_addresses=", "-k", str(socket_dir), *arguments]
-        start = [*pg_ctl, "-l", str(self.log), "-o", shlex.join(server), "start"]
+        start = [*pg_ctl, "-t", str(_START_SECONDS), "-l", str(self.log)]
+        start += ["-o", shlex.join(server), "start"]
+        before = _Postmaster.read(self.data_dir)
         logged = self.log.stat().st_size if self.log.exists() else 0
         deadline = time.monotonic() + _LEFTOVER_SECONDS
         while True:
@@ -298,7 +282,8 @@ class EmbeddedServer:
                 returncode, output = user.run(start)
             else:
                 order = {"start": start, "stop": _stops(pg_ctl), "options": user.options}
-                returncode, output = self._start_guarded(order | {"lock": lock})
+                order |= {"lock": lock, "socket_dir": str(socket_dir)}
+                returncode, output = self._start_guarded(order)
             if returncode == 0:
                 return
             tail = _tail(self.log, logged)
@@ -306,8 +291,10 @@ class EmbeddedServer:
             if "pre-existing shared memory block" not in tail or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
-        # If pg_ctl only stopped waiting, the server is still starting.
-        user.run(_stops(pg_ctl)[0])
+        # If pg_ctl only stopped waiting, the server is still starting. One that was there before
+        # stays: it lives, though its socket is gone.
+        if _Postmaster.read(self.data_dir) != before:
+            user.run(_stops(pg_ctl)[0])
         _remove_socket_dir(socket_dir)
         raise EmbeddedServerError(
             f"PostgreSQL {self.version} did not start in {self.data_dir}: {output}\n{tail}"
@@ -367,8 +354,7 @@ class EmbeddedServer:
         """
         import psutil
 
-        if postmaster := _Postmaster.read(self.data_dir):
-            _remove_socket_dir(postmaster.socket_dir)
+        postmaster = _Postmaster.read(self.data_dir)
         for name in ("postmaster.pid", f".s.PGSQL.{_PORT}.lock"):
             with contextlib.suppress(FileNotFoundError, ValueError, psutil.Error):
                 file = self.data_dir / name
@@ -381,6 +367,8 @@ class EmbeddedServer:
                     or str(self.data_dir) not in process.cmdline()
                 ):
                     file.unlink()
+        if postmaster and not _Postmaster.read(self.data_dir):
+            _remove_socket_dir(postmaster.socket_dir)
 
 
 @dataclass(frozen=True)
@@ -421,13 +409,16 @@ def _setting_arguments(settings: Mapping[str, str]) -> list[str]:
 def _os_errors(what: str) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
+    # Path.expanduser raises RuntimeError where there is no home directory.
+    except (OSError, RuntimeError) as error:
         raise EmbeddedServerError(f"{what}: {error}") from error
 
 
 def _stops(pg_ctl: list[str]) -> list[list[str]]:
     """Return commands that stop a server; each is for the case that the one before fails."""
-    return [[*pg_ctl, "stop", "-m", mode] for mode in ("fast", "immediate")]
+    return [
+        [*pg_ctl, "-t", str(_STOP_SECONDS), "stop", "-m", mode] for mode in ("fast", "immediate")
+    ]
 
 
 def _tail(log: Path, start: int) -> str:

@@ -25,7 +25,8 @@ def main(order: dict[str, Any]) -> None:
 
     The order has ``start`` (a command), ``stop`` (commands, each tried if the one before fails),
     ``options`` of ``subprocess`` for them, ``data_dir``, ``lock`` (its locked descriptor), ``mark``
-    (the file's path) and ``owner`` (the process id).
+    (the file's path), ``owner`` (the process id) and ``socket_dir``, removed at the end unless it
+    is the data directory.
     """
     data_dir, mark = Path(order["data_dir"]), Path(order["mark"])
     returncode, output = run(order["start"], order["options"])
@@ -53,6 +54,9 @@ def main(order: dict[str, Any]) -> None:
     if read_mark(mark) == content:
         any(run(command, order["options"])[0] == 0 for command in order["stop"])
         mark.unlink(missing_ok=True)
+        if order["socket_dir"] != order["data_dir"]:
+            with contextlib.suppress(OSError):
+                os.rmdir(order["socket_dir"])
 
 
 def read_mark(mark: Path) -> str:

@@ -64,18 +64,17 @@ def test_it_starts_answers_and_stops(make_server, place, version):
     )
     assert (psql.stdout, psql.stderr) == ("42\n", "")
 
-    status = server.status
-    assert (status.running, status.version, status.uri) == (True, version, server.uri())
-    assert status.pid is not None
-    os.kill(status.pid, 0)
-    assert status.log.parent == status.data_dir == server.data_dir
-    assert "ready to accept connections" in status.log.read_text()
+    assert server.is_running
+    assert server.version == version
+    assert server.pid is not None
+    os.kill(server.pid, 0)
+    assert server.log.parent == server.data_dir
+    assert "ready to accept connections" in server.log.read_text()
 
     assert server.stop() is True
     assert server.stop() is False
     assert not server.is_running
-    status = server.status
-    assert (status.running, status.pid, status.uri) == (False, None, None)
+    assert server.pid is None
     with pytest.raises(EmbeddedServerError, match=r"no embedded server runs in .*server start"):
         server.uri()
 
@@ -83,9 +82,9 @@ def test_it_starts_answers_and_stops(make_server, place, version):
 def test_starting_twice_is_starting_once_and_data_stays(embedded):
     server = embedded
     server.start(settings=FAST)
-    pid = server.status.pid
+    pid = server.pid
     server.start(settings={"work_mem": "7MB"})
-    assert server.status.pid == pid
+    assert server.pid == pid
     assert ask(server, "SHOW work_mem") == "4MB"
     with psycopg.connect(server.uri()) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 17 AS value")
@@ -114,6 +113,18 @@ def test_the_callers_environment_changes_nothing(make_server, monkeypatch):
     assert ask(server, "SHOW lc_messages") == "C"
     assert ask(server, "SHOW work_mem") == "4MB"
     assert ask(server, "SHOW port") == "5432"
+
+
+def test_a_variable_that_leads_to_another_server_is_refused(embedded, monkeypatch):
+    embedded.start(settings=FAST)
+    monkeypatch.setenv("PGHOSTADDR", "127.0.0.1")
+    with pytest.raises(EmbeddedServerError, match=r"PGHOSTADDR=127\.0\.0\.1 .* unset it"):
+        embedded.uri()
+
+
+def test_without_a_home_directory_a_tilde_is_refused():
+    with pytest.raises(EmbeddedServerError, match="home directory"):
+        EmbeddedServer("~no-such-user/data")
 
 
 def test_settings_are_quoted(embedded):
@@ -223,7 +234,7 @@ EmbeddedServer(sys.argv[1])
 def start_and_tell(data_dir, answers):
     server = EmbeddedServer(data_dir)
     server.start(settings=FAST)
-    answers.put(server.status.pid)
+    answers.put(server.pid)
 
 
 def test_processes_that_start_at_once_share_a_server(make_server, fork):
@@ -232,7 +243,7 @@ def test_processes_that_start_at_once_share_a_server(make_server, fork):
     starters = [fork(start_and_tell, server.data_dir, answers) for _ in range(2)]
     for starter in starters:
         starter.join()
-    assert {answers.get() for _ in starters} == {server.status.pid}
+    assert {answers.get() for _ in starters} == {server.pid}
     assert ask(server, "SELECT 1") == 1
     # Nothing is left of the data directories that came second.
     assert list(server.data_dir.parent.iterdir()) == [server.data_dir]

@@ -35,7 +35,7 @@ def test_start_stop(invoke, place):
     result = invoke("start")
     assert result.stdout == f"{url}\n"
     assert "is running already" in result.stderr
-    assert EmbeddedServer(place / "data").status.uri == url
+    assert EmbeddedServer(place / "data").uri() == url
 
     result = invoke("stop")
     assert (result.exit_code, result.stdout) == (0, "")

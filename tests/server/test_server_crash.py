@@ -120,9 +120,25 @@ def test_keep_running(embedded, fork):
     assert owner.exitcode == 0
     assert embedded.is_running
     assert not guards_of(embedded)
-    # Nothing to do where this process has no guard.
     embedded.keep_running()
     assert embedded.is_running
+
+
+def test_another_process_keeps_it_running(embedded, fork, eventually):
+    owner = fork(own, embedded.data_dir)
+    assert eventually(lambda: is_owned(embedded))
+    (guard,) = guards_of(embedded)
+    embedded.keep_running()
+    owner.kill()
+    assert eventually(lambda: is_gone(guard))
+    assert embedded.is_running
+
+
+def test_the_context_leaves_a_server_that_was_made_permanent(embedded):
+    with embedded:
+        EmbeddedServer(embedded.data_dir).start()
+    assert embedded.is_running
+    assert not guards_of(embedded)
 
 
 def test_the_context_stops_what_it_started(embedded):
@@ -170,10 +186,10 @@ def test_a_server_whose_owner_and_guard_were_killed_is_started_again(embedded, f
     guard.kill()
     owner.kill()
     owner.join()
-    pid = embedded.status.pid
+    pid = embedded.pid
     assert pid is not None
     embedded.start(until_exit=True, settings=FAST)
-    assert embedded.status.pid not in (None, pid)
+    assert embedded.pid not in (None, pid)
 
 
 def test_another_user_stops_it_and_the_owner_restarts_it(embedded, fork):
@@ -181,7 +197,7 @@ def test_another_user_stops_it_and_the_owner_restarts_it(embedded, fork):
     stopper = fork(embedded.stop)
     stopper.join()
     assert stopper.exitcode == 0
-    assert not embedded.status.running
+    assert not embedded.is_running
     embedded.start(until_exit=True, settings=FAST)
     assert len(guards_of(embedded)) == 1
     assert embedded.stop()
@@ -193,11 +209,11 @@ def test_a_killed_server_starts_again(embedded, eventually):
     with psycopg.connect(embedded.uri()) as connection:
         connection.execute("CREATE TABLE killed AS SELECT 17 AS value")
     for number in (None, os.getpid()):
-        pid = embedded.status.pid
+        pid = embedded.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         assert eventually(lambda: not embedded.is_running)
-        assert embedded.status.pid is None
+        assert embedded.pid is None
         if number is not None:
             # As in a restarted container: the dead server's number is another process's now.
             for name in ("postmaster.pid", ".s.PGSQL.5432.lock"):

@@ -70,7 +70,7 @@ def test_as_root_it_runs_as_another_user(embedded):
     server.start(settings=FAST)
     owner = server.data_dir.stat().st_uid
     assert owner != 0
-    pid = server.status.pid
+    pid = server.pid
     process = dict(
         line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )
