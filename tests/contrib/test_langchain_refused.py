@@ -53,6 +53,7 @@ def test_names_and_values_are_nothing_else(make_store, connection, indexed):
     assert made.max_marginal_relevance_search(HOSTILE, 1) == [document]
     made.delete([HOSTILE])
     assert len(made.similarity_search(HOSTILE, 200)) == 120
+    assert len(made.max_marginal_relevance_search(HOSTILE, 50)) == 50
 
 
 UNSTORED = [
@@ -224,6 +225,18 @@ def test_invalid_store_arguments(make_store, url, connection, empty_url, server)
     with pytest.raises(MissingExtensionError, match="CREATE EXTENSION vector"):
         opened(server.uri("langchain_bare"))
     run_as_admin(server, "DROP DATABASE langchain_bare WITH (FORCE)")
+
+
+@pytest.mark.parametrize("wrong", [{"collection_name": "x"}, {"metric": "l1"}])
+def test_nothing_is_embedded_for_unknown_options(empty_url, wrong):
+    class NeverAsked(Embeddings):
+        def embed_documents(self, texts):
+            raise AssertionError(texts)
+
+        embed_query = embed_documents
+
+    with pytest.raises(InvalidInputError, match="collection_name|metric must be"):
+        HashIndexVectorStore.from_texts(["a"], NeverAsked(), connection=empty_url, **wrong)
 
 
 def test_without_our_schema_and_with_pgvector_elsewhere(make_store, empty_url):

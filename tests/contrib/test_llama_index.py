@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import multiprocessing
 import pickle
 import sys
 
@@ -22,6 +23,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from pg_hashindex import connect
+from pg_hashindex.contrib.documents.connections import Connections
 from pg_hashindex.contrib.llama_index import HashIndexVectorStore
 from pg_hashindex.errors import InvalidInputError
 
@@ -404,6 +406,56 @@ def test_unsupported_queries_are_refused(store):
     for message, given, options in REFUSED:
         with pytest.raises(InvalidInputError, match=message):
             store.query(asked(**given), **options)
+
+
+def test_ids_are_a_list_of_text(url):
+    """None would match nodes of no document, and text count as a list of letters."""
+    HashIndexVectorStore.create_table(url, DIMENSION)
+    made = HashIndexVectorStore(url)
+    loose = [
+        TextNode(id_=name, text="word", embedding=vector.tolist())
+        for name, vector in zip("12", VECTORS, strict=False)
+    ]
+    made.add(loose)
+    for refused in (
+        lambda: made.delete(None),
+        lambda: made.delete_nodes("12"),
+        lambda: made.get_nodes("12"),
+        lambda: made.query(asked(doc_ids=[None])),
+        lambda: made.query(asked(node_ids="12")),
+    ):
+        with pytest.raises(InvalidInputError, match="ids are a list of text"):
+            refused()
+    assert [node.id_ for node in made.get_nodes()] == ["1", "2"]
+    made.close()
+
+
+def test_vectors_of_zeros_are_no_answers_without_an_index_either(url):
+    HashIndexVectorStore.create_table(url, DIMENSION)
+    made = HashIndexVectorStore(url)
+    zero = TextNode(id_="zero", text="word", embedding=[0.0] * DIMENSION)
+    made.add([*NODES[:3], zero])
+    assert sorted(made.query(asked()).ids) == IDS[:3]
+    assert "zero" in made.query(asked(query_embedding=[0.0] * DIMENSION)).ids
+    made.close()
+
+
+def test_a_forked_child_has_connections_of_its_own(url):
+    connections = Connections(url)
+
+    def backend():
+        with connections.lent() as connection:
+            return connection.info.backend_pid
+
+    parents, context = backend(), multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=lambda: answers.put(backend()))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert answers.get() != parents
+    assert backend() == parents
+    connections.close()
 
 
 def test_missing_parts(url, monkeypatch):

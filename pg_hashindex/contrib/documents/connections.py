@@ -1,5 +1,6 @@
 """The connections of a vector store: from a URL, an engine or a single connection."""
 
+import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ class Connections:
                 use_native_hstore=False,
             )  # fmt: skip
             self._finalizer = weakref.finalize(self, self._engine.dispose)
+            _pools.add(self)
         elif not isinstance(source, sa.Engine):
             raise InvalidInputError(
                 "a vector store is made on a URL, an sqlalchemy.Engine or a psycopg.Connection, "
@@ -107,3 +109,21 @@ class Connections:
         """Close the connections that were opened here."""
         if self._finalizer is not None:
             self._finalizer()
+
+    def forget(self) -> None:
+        """Begin with no connections, in a forked child: those that are open are the parent's."""
+        if self._engine is not None:
+            self._engine.dispose(close=False)
+
+
+# Those that were made on a URL.
+_pools: weakref.WeakSet[Connections] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for each in list(_pools):
+        each.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -120,7 +120,12 @@ def _equal(metadata: sa.Column[Any], key: str, wanted: Any) -> sa.ColumnElement[
     # An index USING gin (metadata) serves this form.
     held: sa.ColumnElement[bool] = metadata.contains({key: wanted})
     for column in metadata.table.c:
-        if column.info.get("key") == key and _has_type(wanted, column.type):
+        if column.info.get("key") != key:
+            continue
+        if isinstance(wanted, bool) and isinstance(column.type, sa.Integer):
+            # A column of integers cannot be generated from true and false.
+            return sa.false()
+        if _has_type(wanted, column.type):
             # A generated column; text '7' also matches the number 7.
             alone = isinstance(wanted, str) and not _OF_OTHERS.fullmatch(wanted)
             return column == wanted if alone else sa.and_(column == wanted, held)

@@ -49,6 +49,12 @@ class StoreOptions(TypedDict, total=False):
     index: str | None
 
 
+def check_metric(metric: str) -> None:
+    """Refuse a metric by which no store searches."""
+    if metric not in ("cosine", "l2", "ip"):
+        raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
+
+
 class IndexedDocuments:
     """A table of documents, used on borrowed connections.
 
@@ -64,8 +70,7 @@ class IndexedDocuments:
         metric: Metric = "cosine",
         index: str | None = None,
     ) -> None:
-        if metric not in ("cosine", "l2", "ip"):
-            raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
+        check_metric(metric)
         self.connections = connections = Connections.of(source)
         self.metric: Metric = metric
         self._index_name = index
@@ -91,6 +96,11 @@ class IndexedDocuments:
         """Delete documents; all of them where ids is None."""
         with self.connections.lent() as lent:
             self.table.delete(lent, ids)
+
+    def delete_matching(self, where: sa.ColumnElement[bool] | None) -> None:
+        """Delete the documents that match a filter."""
+        with self.connections.lent() as lent:
+            self.table.delete_matching(lent, where)
 
     def matching(self, where: sa.ColumnElement[bool] | None) -> list[str]:
         """Return the ids of documents that match a filter."""

@@ -6,6 +6,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from operator import itemgetter
 from typing import Any, LiteralString, NamedTuple
 
@@ -31,7 +32,7 @@ from ...quality.systems import Exact, VectorColumn
 #: The column of vectors.
 COLUMN = "embedding"
 
-# Statement-level triggers encode the rows of a whole statement, so one statement writes many.
+# One statement writes many rows, so that fewer travel.
 _BATCH_ROWS = 1_000
 
 _COLUMNS = query("documents.columns")
@@ -311,7 +312,7 @@ class DocumentTable:
         rows = self._execute(
             connection,
             _READ,
-            [_as_list(ids)],
+            [as_ids(ids)],
             embedding=sql.SQL("embedding" if with_embedding else "NULL"),
         ).fetchall()
         found = {row[0]: Row(row[0], row[1] or "", row[2] or {}, row[3]) for row in rows}
@@ -330,8 +331,14 @@ class DocumentTable:
                 self._execute(connection, "DELETE FROM {table}", [])
             else:
                 self._execute(
-                    connection, "DELETE FROM {table} WHERE id = ANY ($1::text[])", [_as_list(ids)]
+                    connection, "DELETE FROM {table} WHERE id = ANY ($1::text[])", [as_ids(ids)]
                 )
+
+    def delete_matching(self, connection: Connection, where: sa.ColumnElement[bool] | None) -> None:
+        """Delete the documents that match a filter as they are deleted."""
+        with translated_errors(), connection.transaction():
+            text = self.filter(connection, where)
+            self._execute(connection, "DELETE FROM {table} WHERE {filter}", [], filter=text)
 
     def matching(self, connection: Connection, where: sa.ColumnElement[bool] | None) -> list[str]:
         """Return the ids of documents that match a filter."""
@@ -379,7 +386,11 @@ class DocumentTable:
         text = None if where is None else self.filter(connection, where).as_string()
         search = Exact(self.column, metric).search(k, ["embedding IS NOT NULL", text])
         of_column = HalfVector(query.to_list()) if self.vector_type == "halfvec" else query
-        return [Hit(*row) for row in execute(connection, search, [of_column]).fetchall()]
+        hits = [Hit(*row) for row in execute(connection, search, [of_column]).fetchall()]
+        if metric == "cosine" and any(of_column.to_list()):
+            # As in an index, a vector of zeros has no cosine, so no query finds it.
+            hits = [hit for hit in hits if not isnan(hit.distance)]
+        return hits
 
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
@@ -387,8 +398,9 @@ class DocumentTable:
         return execute(connection, statement, values, names={"table": self.identifier, **names})
 
 
-def _as_list(ids: Sequence[str]) -> list[str]:
+def as_ids(ids: Sequence[str]) -> list[str]:
+    """Return ids of documents as a list; refuse what is not text."""
     # A text would count as a list of letters.
-    if isinstance(ids, str):
-        raise InvalidInputError(f"ids are a list of text, got {ids!r}")
+    if isinstance(ids, str) or not all(isinstance(each, str) for each in ids):
+        raise InvalidInputError(f"ids are a list of text, got {reprlib.repr(ids)}")
     return list(ids)

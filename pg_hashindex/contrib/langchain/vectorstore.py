@@ -19,7 +19,7 @@ from ...index.search import as_count, as_query
 from ...models.vectors import as_vector
 from ..documents.connections import Connections, Source
 from ..documents.filters import expression_of, shallow
-from ..documents.indexed import IndexedDocuments, StoreOptions
+from ..documents.indexed import IndexedDocuments, StoreOptions, check_metric
 from ..documents.store import DocumentStore, refuse_unknown
 from ..documents.table import Entry, Row, as_vectors
 
@@ -101,7 +101,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         **kwargs
             ``connection``, and the other parameters of the class.
         """
-        connections = Connections.of(kwargs.pop("connection", None))
+        connections = _connections_of(kwargs)
         texts = list(texts)
         vectors = embedding.embed_documents(texts)
         return cls._made_of(connections, texts, vectors, embedding, metadatas, ids, **kwargs)
@@ -117,7 +117,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         **kwargs: Any,
     ) -> Self:
         """As `from_texts`, with the embeddings' own asynchronous methods."""
-        connections = Connections.of(kwargs.pop("connection", None))
+        connections = _connections_of(kwargs)
         texts = list(texts)
         vectors = await embedding.aembed_documents(texts)
         return await run_in_executor(
@@ -317,13 +317,13 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         Parameters
         ----------
         fetch_k
-            The number of nearest documents to choose from.
+            The number of nearest documents to choose from, at least ``k``.
         lambda_mult
             From 0, for the most diversity, to 1.
         **options
             As `similarity_search`.
         """
-        fetch_k = as_count("fetch_k", fetch_k)
+        fetch_k = max(as_count("fetch_k", fetch_k), as_count("k", k))
         found = self._search(embedding, fetch_k, options, with_embedding=True)
         # Lengths overflow in half precision, and not in float32.
         near = [
@@ -368,6 +368,14 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
             asked: Any = {**options, "where": where}
             asked.pop("filter", None)
             return self._documents.search(embedding, k, asked, with_embedding=with_embedding)
+
+
+def _connections_of(options: dict[str, Any]) -> Connections:
+    """Take the connection out of the options of a store, and refuse unknown ones."""
+    known = ("connection", "table", "relevance_score_fn", *StoreOptions.__annotations__)
+    refuse_unknown(options, known)
+    check_metric(options.get("metric", "cosine"))
+    return Connections.of(options.pop("connection", None))
 
 
 def _entries(

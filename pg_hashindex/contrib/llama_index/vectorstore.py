@@ -26,7 +26,7 @@ from ..documents.connections import Connections, Source
 from ..documents.filters import expression_of, shallow
 from ..documents.indexed import IndexedDocuments, StoreOptions
 from ..documents.store import DocumentStore, refuse_unknown
-from ..documents.table import Entry, Row
+from ..documents.table import Entry, Row, as_ids
 from .filters import as_dictionary
 
 # Arguments of a search beside its query, from ``vector_store_kwargs`` of a retriever.
@@ -134,7 +134,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
 
     def _delete(self, where: sa.ColumnElement[bool] | None) -> None:
         with shallow():
-            self._documents.delete(self._documents.matching(where))
+            self._documents.delete_matching(where)
 
     def clear(self) -> None:
         """Delete all nodes; table and index stay."""
@@ -263,10 +263,10 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         columns = self._documents.table.columns
         parts: list[dict[str, Any]] = [] if filters is None else [as_dictionary(filters)]
         if doc_ids is not None:
-            parts.append({"ref_doc_id": {"$in": doc_ids}})
+            parts.append({"ref_doc_id": {"$in": as_ids(doc_ids)}})
         terms = [expression_of(part, columns.metadata) for part in parts if part]
         if node_ids is not None:
-            terms.append(columns.id == sa.any_(sa.cast(node_ids, sa.ARRAY(sa.Text()))))
+            terms.append(columns.id == sa.any_(sa.cast(as_ids(node_ids), sa.ARRAY(sa.Text()))))
         return sa.and_(*terms) if terms else None  # type: ignore[arg-type]
 
     async_add = _in_thread(add)
