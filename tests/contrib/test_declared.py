@@ -16,6 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
 from pg_hashindex import store
 from pg_hashindex.contrib.sqlalchemy import HashIndex, declared_on, nearest
+from pg_hashindex.contrib.sqlalchemy.statements import drop_statement
 from pg_hashindex.db.connection import create_engine
 from pg_hashindex.errors import (
     DuplicateNameError,
@@ -300,6 +301,21 @@ def test_the_statements_can_be_printed():
         "SELECT hashindex.drop_index",
         "\nDROP TABLE items",
     ]
+
+
+def test_a_drop_after_its_table_takes_the_index_of_its_schema(connection):
+    for schema in ("one", "two"):
+        table = f"{schema}.items"
+        connection.execute(
+            f"CREATE SCHEMA {schema}; CREATE TABLE {table} (id int PRIMARY KEY, v vector(8))"
+        )
+        connection.execute(
+            f"SELECT hashindex.create_index(hashindex._declared_name('items_idx', '{table}'), "
+            f"'{table}', 'v', 'none', 'hnsw')"
+        )
+    connection.execute("DROP TABLE two.items; SET search_path = two, public")
+    connection.execute(drop_statement("items_idx", table="items"))
+    assert connection.execute("SELECT name FROM hashindex.index").fetchall() == [("items_idx",)]
 
 
 def declare(column, **options):
