@@ -154,8 +154,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("memory", [MB // 8, 64 * MB])
-def test_no_seed_changes_a_decision(connection, monkeypatch, table, memory):
+def test_no_seed_changes_a_decision(connection, monkeypatch, table):
     monkeypatch.setattr(advice, "_FAST_MS", -1)
     connection.execute(TABLES[table].encode())
     vectors = np.random.default_rng(3).standard_normal((1000, 16)).astype(np.float32)
@@ -164,12 +163,17 @@ def test_no_seed_changes_a_decision(connection, monkeypatch, table, memory):
         for number, vector in enumerate(vectors):
             copy.write_row((number, number % 3, Vector(vector)))
     connection.execute("ANALYZE docs")
-    decided = set()
-    for seed in range(4):
-        found = diagnose(connection, "docs", "v", sample=20, memory=memory, random_state=seed)
-        named = next(one.name for one in found.sets if one.taken)
-        decided.add((found.decision.kind, named, found.decision.commands[-1:]))
-    assert len(decided) == 1, decided
+    for memory in (MB // 8, 64 * MB):
+        decided = set()
+        for seed in range(4):
+            found = diagnose(
+                connection, "docs", "v", sample=20, memory=memory, random_state=seed,
+                # Models of codes take long to train, and no decision reads their recall.
+                codes=table == "l2" and memory == MB // 8 and seed < 2,
+            )  # fmt: skip
+            named = next(one.name for one in found.sets if one.taken)
+            decided.add((found.decision.kind, named, found.decision.commands[-1:]))
+        assert len(decided) == 1, (memory, decided)
 
 
 def test_what_access_forces_keeps_an_index_that_serves():
