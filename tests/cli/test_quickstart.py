@@ -14,7 +14,7 @@ from pgvector import HalfVector
 from psycopg import sql
 
 from pg_hashindex import evaluate, schema, store
-from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.index.landmarks.building import ListBuild
@@ -29,29 +29,50 @@ START = ("quickstart", "docs", "v")
 NAME = "docs_v"
 
 
-@pytest.fixture(scope="session")
-def docs_template(server, vector_template):
-    """A database with pgvector and table docs: rows in 30 clusters, as embeddings are."""
-    run_as_admin(server, f"CREATE DATABASE template_docs TEMPLATE {vector_template}")
+def fill_docs(connection):
+    """Make table docs: rows in 30 clusters, as embeddings are."""
     rng = np.random.default_rng(3)
     centres = rng.standard_normal((30, DIMENSION))
     vectors = centres[np.arange(ROWS) % 30] + 0.4 * rng.standard_normal((ROWS, DIMENSION))
-    with connect(server.uri("template_docs")) as connection:
-        fill(connection, "docs", vectors.astype(np.float32))
-    return "template_docs"
+    fill(connection, "docs", vectors.astype(np.float32))
+
+
+@pytest.fixture(scope="session")
+def docs_template(make_template):
+    """A database with our schema and table docs."""
+    return make_template("docs", fill_docs)
+
+
+@pytest.fixture(scope="session")
+def new_template(server, vector_template):
+    """A database with pgvector and table docs, without our schema."""
+    run_as_admin(server, f"CREATE DATABASE template_new TEMPLATE {vector_template}")
+    with connect(server.uri("template_new")) as connection:
+        fill_docs(connection)
+    return "template_new"
 
 
 @pytest.fixture
-def empty_url(request, make_database, vector_template):
-    """A database with pgvector alone, or with the table too where a test takes `docs`."""
-    if "docs" in request.fixturenames:
-        return make_database(request.getfixturevalue("docs_template"))
-    return make_database(vector_template)
+def empty_url(request, make_database):
+    """The database of a test: with table docs and our schema, or without either.
+
+    It takes `docs` to have the table, and `nothing` to have the table alone.
+    """
+    names = request.fixturenames
+    template = "docs" if "docs" in names else "vector"
+    if "nothing" in names:
+        template = "new"
+    return make_database(request.getfixturevalue(f"{template}_template"))
+
+
+@pytest.fixture
+def nothing():
+    """The schema is not installed."""
 
 
 @pytest.fixture
 def bare(empty_url):
-    """A session in a database without our schema."""
+    """A session in the test's database."""
     with connect(empty_url) as connection:
         yield connection
 
@@ -104,6 +125,7 @@ def recall(connection):
     return found.points[0].recall
 
 
+@pytest.mark.usefixtures("nothing")
 def test_from_nothing(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 100)
     result = start("--access", "lists", "--yes")
@@ -126,6 +148,7 @@ def test_from_nothing(start, bare, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [["--access", "lists"], ["--writes", "50"], []])
+@pytest.mark.usefixtures("nothing")
 def test_undone(start, bare, run, empty_url, options):
     before = snapshot(bare)
     printed = start(*options, "--yes").stdout
@@ -145,6 +168,7 @@ def test_twice(start, bare):
     assert snapshot(bare) == before
 
 
+@pytest.mark.usefixtures("nothing")
 def test_asks_before_it_changes_anything(start, bare):
     before = snapshot(bare)
     result = start("--access", "lists", code=1)  # without a terminal
@@ -352,6 +376,7 @@ STEPS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "when"), [("schema", "before"), *((s, "after") for s in STEPS)])
+@pytest.mark.usefixtures("nothing")
 def test_cut_off(start, bare, monkeypatch, step, when):
     """Wherever it is cut off, the same command brings it to the same end.
 
@@ -558,6 +583,7 @@ def test_a_server_that_only_reads(start, bare):
     assert snapshot(bare) == before
 
 
+@pytest.mark.usefixtures("nothing")
 def test_roles_without_rights(run, server, bare, docs, empty_url):
     """Each refusal says what to grant; once all of it is granted, it goes through."""
     run_as_admin(
@@ -600,8 +626,6 @@ def test_roles_without_rights(run, server, bare, docs, empty_url):
 
 
 def test_a_foreign_schema(run, server, bare, docs, empty_url):
-    with create_engine(empty_url).begin() as connection:
-        schema.upgrade(connection)
     run_as_admin(server, "CREATE ROLE newcomer LOGIN")
     try:
         bare.execute("GRANT ALL ON docs TO newcomer")
