@@ -42,24 +42,37 @@ class Item(Base):
     embedding = orm.mapped_column(VECTOR(DIMENSION))
 
 
-@pytest.fixture
-def vectors(connection):
-    """Table items, of 50 parts that are alike, with a name for each kind of set."""
+def make_vectors():
+    """Return rows in 30 clusters."""
     rng = np.random.default_rng(2)
     vectors = rng.standard_normal((30, DIMENSION))[rng.integers(30, size=ROWS)]
-    vectors = (vectors + 0.5 * rng.standard_normal(vectors.shape)).astype(np.float32)
+    return (vectors + 0.5 * rng.standard_normal(vectors.shape)).astype(np.float32)
+
+
+def make_names(connection):
+    """Make table items, of 50 parts that are alike, with a name for each kind of set."""
     connection.execute(
         f"CREATE TABLE items (id bigint PRIMARY KEY, part integer, embedding vector({DIMENSION}))"
     )
     with connection.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
-        for n, vector in enumerate(vectors):
+        for n, vector in enumerate(make_vectors()):
             copy.write_row((n, n % PARTS, Vector(vector)))
     connection.execute("ANALYZE items")
     connection.execute("SELECT hashindex.train('texts', 'items', 'embedding', metric => 'cosine')")
     for name, options in SETS.items():
         create = f"SELECT hashindex.create_index('{name}', 'items', 'embedding', {options})"
         connection.execute(create.encode())
-    return vectors
+
+
+@pytest.fixture(scope="session")
+def named_template(make_template):
+    return make_template("named", make_names)
+
+
+@pytest.fixture
+def vectors(named_template, connection):
+    """The vectors of table items, which the template has with its names."""
+    return make_vectors()
 
 
 @pytest.fixture
