@@ -20,9 +20,12 @@ from pg_hashindex.operations.duplicates import radius_of
 pytestmark = pytest.mark.newest
 
 
-@pytest.fixture(params=["l2", "cosine"])
+BOTH = pytest.mark.parametrize("listed", ["l2", "cosine"], indirect=True)
+
+
+@pytest.fixture
 def listed(request, connection, items, model):
-    """300 rows, and 40 near copies of the first ones, in a dozen lists."""
+    """300 rows, and 40 near copies of the first ones, in a dozen lists; by l2, or by `BOTH`."""
     rng = np.random.default_rng(1)
     read = "SELECT embedding FROM items WHERE id <= 40 ORDER BY id"
     for i, (row,) in enumerate(connection.execute(read.encode()).fetchall()):
@@ -34,7 +37,7 @@ def listed(request, connection, items, model):
         table=items,
         column="embedding",
         model=model.name,
-        metric=request.param,
+        metric=getattr(request, "param", "l2"),
         access="lists",
     )
     created.encode()
@@ -57,6 +60,7 @@ def pairs(connection, table="twins"):
     return {(row[0], row[1]): row[2] for row in found}
 
 
+@BOTH
 def test_all_pairs_are_found_if_all_lists_and_codes_are_compared(listed, rows):
     farthest = {"l2": 0.9, "cosine": 0.08}[listed.row.metric]
     done = operations.near_duplicates(listed, "twins", max_distance=farthest, radius=12, lists=1000)
@@ -72,6 +76,7 @@ def test_all_pairs_are_found_if_all_lists_and_codes_are_compared(listed, rows):
     assert set(found) == expected
 
 
+@BOTH
 def test_the_default_radius_and_lists_find_nearly_all(listed, rows):
     farthest = {"l2": 0.9, "cosine": 0.08}[listed.row.metric]
     done = operations.near_duplicates(listed, "twins", max_distance=farthest)
@@ -253,18 +258,16 @@ def test_codes_that_no_longer_follow_policies_are_refused(of_tenants, connection
         reader.execute(found)
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
+def test_bad_input_makes_no_table(listed):
+    for values, message in (
         ({"max_distance": float("nan")}, "finite"),
         ({"max_distance": 0.1, "radius": -1}, "radius"),
         ({"max_distance": 0.1, "radius": 3, "lists": 0}, "lists"),
-    ],
-)
-def test_bad_input_makes_no_table(listed, values, says):
-    with pytest.raises(HashIndexError, match=says):
-        operations.near_duplicates(listed, "twins", **values)
-    assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
+    ):
+        with pytest.raises(HashIndexError, match=message):
+            operations.near_duplicates(listed, "twins", **values)
+        found = listed.connection.execute("SELECT to_regclass('twins')").fetchone()
+        assert found == (None,), message
 
 
 @pytest.mark.parametrize(("into", "name"), [("Twins", "twins"), ('"My ""Pairs"', 'My "Pairs')])
@@ -291,6 +294,7 @@ def test_an_index_without_lists_is_refused(index):
         index.connection.execute("SELECT hashindex.near_duplicates('items_idx', 0.1, 3)")
 
 
+@BOTH
 def test_the_command(listed, rows, on):
     given = ["dedup", "items_idx", "--into", "twins", "--radius", "12", "--lists", "1000"]
     result = on(*given, "--max-distance", "0.08", "--json")
