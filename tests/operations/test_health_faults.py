@@ -5,7 +5,7 @@ import pytest
 from fixtures.code_indexes import fill, save_signs
 from fixtures.faults import eventually
 from fixtures.health import findings, index_with_profile, set_code, troubles
-from fixtures.indexes import create_index, indexed
+from fixtures.indexes import indexed
 from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.types.json import Jsonb
 
@@ -188,11 +188,11 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
         "CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(24), filler text); "
         "ALTER TABLE items ALTER filler SET STORAGE PLAIN"
     )
-    index = create_index(connection, model="signs")
     connection.execute(
         "INSERT INTO items SELECT n, ARRAY(SELECT sin(n * d * d) FROM generate_series(1, 24) d)"
         "::vector, repeat('x', 7000) FROM generate_series(1, 18000) n"
     )
+    index = indexed(connection, model="signs")
     assert troubles(index) == {}
     assert "that were drawn" in findings(index)["rows_without_code"].detail
     connection.execute("ALTER TABLE items DISABLE TRIGGER USER")

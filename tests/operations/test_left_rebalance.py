@@ -104,8 +104,10 @@ def test_a_rebalance_continues_it(left):
     assert_ended(left)
 
 
-@pytest.mark.parametrize("step", ["_read_rows", "_put_in_order", "_finished"])
-@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize(
+    ("step", "undo"),
+    [("_read_rows", False), ("_put_in_order", False), ("_finished", False), ("_finished", True)],
+)
 def test_a_repair_ends_it(listed, monkeypatch, step, undo):
     """It finishes the build, or gives it up."""
     before = tables_of(listed)

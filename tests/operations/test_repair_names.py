@@ -219,16 +219,17 @@ def test_recreated_objects_are_refused(connection, items, model, statement, mess
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("access", ["scan", "lists"])
 @pytest.mark.parametrize(
-    ("key", "options", "changed", "kind", "new"),
+    ("access", "key", "options", "changed", "kind", "new"),
     [
-        ("id", {}, "id", "bigint", 3 * 10**9),
-        ("id", {}, "id", "numeric", 7000.4),
-        ("id", {}, "id", "text", "a"),
-        ("shop, id", {}, "id", "bigint", 3 * 10**9),
-        ("id", {"tenant": "shop"}, "shop", "bigint", 3 * 10**9),
-        ("shop, id", {"tenant": "shop"}, "shop", "bigint", 3 * 10**9),
+        ("scan", "id", {}, "id", "bigint", 3 * 10**9),
+        ("lists", "id", {}, "id", "bigint", 3 * 10**9),
+        ("scan", "id", {}, "id", "numeric", 7000.4),
+        ("scan", "id", {}, "id", "text", "a"),
+        ("scan", "shop, id", {}, "id", "bigint", 3 * 10**9),
+        ("scan", "id", {"tenant": "shop"}, "shop", "bigint", 3 * 10**9),
+        ("lists", "id", {"tenant": "shop"}, "shop", "bigint", 3 * 10**9),
+        ("scan", "shop, id", {"tenant": "shop"}, "shop", "bigint", 3 * 10**9),
     ],
 )  # fmt: skip
 def test_columns_that_take_another_type(
