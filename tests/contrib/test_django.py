@@ -540,13 +540,12 @@ def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
     assert found.get().pk == 1
 
 
-@pytest.mark.parametrize(
-    "name", ['x"(NULL); DROP TABLE shop_item; --', '"x"', "x%s", "", "hashindex.x", 7]
-)
-def test_names_of_indexes_are_checked(shop, vectors, name):
+def test_names_of_indexes_are_checked():
     """A name may come from a program's settings or its users: none becomes SQL as it is."""
-    with pytest.raises(InvalidInputError, match="is not 1 to 40 letters"):
-        list(Item.objects.nearest("embedding", vectors[0], 1, index=name))
+    for name in ('x"(NULL); DROP TABLE shop_item; --', '"x"', "x%s", "", "hashindex.x", 7):
+        refused = re.escape(f"index name {name!r} is not 1 to 40 letters")
+        with pytest.raises(InvalidInputError, match=refused):
+            Item.objects.nearest("embedding", [0.0] * 8, 1, index=name)
 
 
 def test_an_index_of_an_abstract_model(shop):
