@@ -158,6 +158,7 @@ def test_an_expression_of_sqlalchemy(filtered):
     ],
     ids=str,
 )
+@pytest.mark.parametrize("filtered", ["plain"], indirect=True)
 def test_invalid_filters(filtered, given, message):
     with pytest.raises(InvalidInputError, match=message):
         found(filtered, 3, filter=given)

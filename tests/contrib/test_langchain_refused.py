@@ -16,6 +16,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 
 from pg_hashindex import HashIndex, connect, store, training
+from pg_hashindex.contrib.documents.table import Entry, as_vectors
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.errors import (
     ConnectionFailedError,
@@ -84,7 +85,6 @@ def test_documents_that_cannot_be_stored(make_store):
 
 GOOD = [[float(n)] * DIMENSION for n in (1, 2, 3)]
 BAD = {
-    "is None": None,
     "is empty": [],
     f"has 3 dimensions, not {DIMENSION}": [1.0] * 3,
     f"has {DIMENSION + 1} dimensions, not {DIMENSION}": np.ones(DIMENSION + 1),
@@ -117,16 +117,29 @@ class Provider(Embeddings):
         return [1.0] * DIMENSION
 
 
-@pytest.mark.parametrize(
-    ("problem", "place"), [*((problem, 1) for problem in BAD), ("is None", 0), ("is None", 2)]
-)
-def test_one_bad_embedding_of_a_batch(url, connection, problem, place):
+def test_bad_embeddings_are_named():
+    for problem, embedding in BAD.items():
+        ids = ("one", "two", "three")
+        entries = [
+            Entry(name, "text", {}, given)
+            for name, given in zip(ids, (GOOD[0], embedding, GOOD[1]), strict=True)
+        ]
+        for dimension in (None, DIMENSION):
+            with pytest.raises(
+                InvalidInputError,
+                match=f"embedding 1, of document 'two', {problem}.*; nothing was written",
+            ):
+                as_vectors(entries, dimension)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_bad_embedding_of_a_batch(url, connection, place):
     """It is named by its place and its document, and nothing is written: no row and no table."""
-    provider = Provider([*GOOD[:place], BAD[problem], *GOOD[place:2]])
+    provider = Provider([*GOOD[:place], None, *GOOD[place:2]])
     texts, ids = ["a", "b", "c"], ["one", "two", "three"]
     refused = pytest.raises(
         InvalidInputError,
-        match=f"embedding {place}, of document '{ids[place]}', {problem}.*; nothing was written",
+        match=f"embedding {place}, of document '{ids[place]}', is None; nothing was written",
     )
     with refused:
         HashIndexVectorStore.from_texts(texts, provider, ids=ids, connection=url)
