@@ -209,22 +209,22 @@ def test_refused(on, arguments, code, message):
     assert code == 2 or len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--bits", "8", "--table", "nothing", "--column", "v"], 'relation "nothing" does not'),
-        (["--bits", "8", "--table", '"My Docs"', "--column", "w"], "no column 'w'"),
-        (["--bits", "0", "--table", '"My Docs"', "--column", "v"], "got 0"),
-        (["--bits", "200", "--table", '"My Docs"', "--column", "v"], "too few"),
-        (["--bits", "8", "--table", '"My Docs"', "--column", "v", "--sample", "500"], "too few"),
-        (["--bits", "8", "--table", '"My Docs"', "--column", "v", "--param", "x=1"], "'x'"),
-        (["--bits", "8", "--from", "/nothing.npy"], "No such file"),
-    ],
-)
-def test_training_refused(on, docs, arguments, message):
-    result = on("model", "train", "m", "--method", "lsh", *arguments, code=3)
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
+TRAINING_REFUSED = [
+    (["--bits", "8", "--table", "nothing", "--column", "v"], 'relation "nothing" does not'),
+    (["--bits", "8", "--table", '"My Docs"', "--column", "w"], "no column 'w'"),
+    (["--bits", "0", "--table", '"My Docs"', "--column", "v"], "got 0"),
+    (["--bits", "200", "--table", '"My Docs"', "--column", "v"], "too few"),
+    (["--bits", "8", "--table", '"My Docs"', "--column", "v", "--sample", "500"], "too few"),
+    (["--bits", "8", "--table", '"My Docs"', "--column", "v", "--param", "x=1"], "'x'"),
+    (["--bits", "8", "--from", "/nothing.npy"], "No such file"),
+]
+
+
+def test_training_refused(on, docs):
+    for arguments, message in TRAINING_REFUSED:
+        result = on("model", "train", "m", "--method", "lsh", *arguments, code=3)
+        assert message in result.stderr, arguments
+        assert "Traceback" not in result.stderr, arguments
     assert json.loads(on("model", "show", "--json").stdout) == []
 
 

@@ -259,26 +259,26 @@ def test_a_filter_that_matches_nothing(on_bare, docs):
     assert "no query has a neighbour where part = 99" in result.stderr
 
 
+NOT_FILTERS = [
+    ("part = 1; DROP TABLE docs", "syntax error"),
+    ("true)) LIMIT 0; DROP TABLE docs; SELECT ((1", "multiple commands"),
+    ("true)); DROP TABLE docs; --", "syntax error"),
+    ("part", "must be type boolean"),
+    ("nothing = 1", 'column "nothing" does not exist'),
+    ("", "syntax error"),
+    ("part = 1 ORDER BY 1", "syntax error"),
+    ("part = '%s'", "invalid input syntax"),
+    ("count(*) > 1", "aggregate functions are not allowed"),
+]
+
+
 @pytest.mark.newest
-@pytest.mark.parametrize(
-    ("filter_", "why"),
-    [
-        ("part = 1; DROP TABLE docs", "syntax error"),
-        ("true)) LIMIT 0; DROP TABLE docs; SELECT ((1", "multiple commands"),
-        ("true)); DROP TABLE docs; --", "syntax error"),
-        ("part", "must be type boolean"),
-        ("nothing = 1", 'column "nothing" does not exist'),
-        ("", "syntax error"),
-        ("part = 1 ORDER BY 1", "syntax error"),
-        ("part = '%s'", "invalid input syntax"),
-        ("count(*) > 1", "aggregate functions are not allowed"),
-    ],
-)
-def test_filters_that_are_not_conditions(on_bare, bare, docs, filter_, why):
-    result = on_bare("doctor", "docs", "v", "--filter", filter_, code=3)
-    assert f"filter {filter_!r} cannot be used on docs" in result.stderr
-    assert why in result.stderr
-    assert bare.execute("SELECT count(*) FROM docs").fetchone() == (ROWS,)
+def test_filters_that_are_not_conditions(on_bare, bare, docs):
+    for filter_, why in NOT_FILTERS:
+        result = on_bare("doctor", "docs", "v", "--filter", filter_, code=3)
+        assert f"filter {filter_!r} cannot be used on docs" in result.stderr
+        assert why in result.stderr, filter_
+        assert bare.execute("SELECT count(*) FROM docs").fetchone() == (ROWS,), filter_
 
 
 def test_fail_under(on_bare, bare, docs):
@@ -433,34 +433,34 @@ def test_a_foreign_table(on_bare, bare):
     assert "docs is a foreign table: its rows and indexes are on another server" in result.stderr
 
 
+UNREADABLE = [
+    ("nowhere", "v", "'nowhere' is not a table"),
+    ("docs", "w", "table docs has no column 'w'; its columns of vectors: 'v'"),
+    ("docs", "id", "column 'id' of docs is of type integer, not vector or halfvec"),
+    ("plain", "w", "table plain has no column 'w'; it has no column of vectors"),
+    ("plain", "a", "is of type integer, not vector or halfvec"),
+    ("empty", "v", "empty has no row with a vector in column 'v'"),
+    ("nulls", "v", "nulls has no row with a vector in column 'v'"),
+    ("mixed", "v", "holds vectors of dimensions 2, 3, which pgvector cannot compare"),
+    ("docs; DROP TABLE docs", "v", "is not a table"),
+]
+
+
 @pytest.mark.newest
-@pytest.mark.parametrize(
-    ("table", "column", "why"),
-    [
-        ("nowhere", "v", "'nowhere' is not a table"),
-        ("docs", "w", "table docs has no column 'w'; its columns of vectors: 'v'"),
-        ("docs", "id", "column 'id' of docs is of type integer, not vector or halfvec"),
-        ("plain", "w", "table plain has no column 'w'; it has no column of vectors"),
-        ("plain", "a", "is of type integer, not vector or halfvec"),
-        ("empty", "v", "empty has no row with a vector in column 'v'"),
-        ("nulls", "v", "nulls has no row with a vector in column 'v'"),
-        ("mixed", "v", "holds vectors of dimensions 2, 3, which pgvector cannot compare"),
-        ("docs; DROP TABLE docs", "v", "is not a table"),
-    ],
-)
-def test_unreadable_objects(on_bare, bare, docs, table, column, why):
+def test_unreadable_objects(on_bare, bare, docs):
     bare.execute(
         "CREATE TABLE plain (a int); CREATE TABLE empty (v vector(3));"
         "CREATE TABLE nulls (v vector(3));"
         "INSERT INTO nulls SELECT NULL FROM generate_series(1, 9);"
         "CREATE TABLE mixed (v vector); INSERT INTO mixed VALUES ('[1,2]'), ('[1,2,3]')"
     )
-    result = on_bare("doctor", table, column, code=3)
-    assert why in result.stderr
-    assert "Traceback" not in result.stderr
-    assert [line for line in result.stderr.splitlines() if line.startswith("Error: ")] == [
-        result.stderr.splitlines()[-1]
-    ]
+    for table, column, why in UNREADABLE:
+        result = on_bare("doctor", table, column, code=3)
+        assert why in result.stderr, table
+        assert "Traceback" not in result.stderr, table
+        assert [line for line in result.stderr.splitlines() if line.startswith("Error: ")] == [
+            result.stderr.splitlines()[-1]
+        ], table
 
 
 def test_a_column_without_dimension(on_bare, bare, points):
