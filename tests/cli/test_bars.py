@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from pgvector import Vector
+from fixtures.commands import fill
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.db.progress import Progress, show_progress, write_above_bars
@@ -44,17 +44,10 @@ def on_terminal(arguments, url):
 @pytest.fixture
 def docs(empty_url):
     with connect(empty_url) as connection:
-        _fill(connection)
+        rows = np.random.default_rng(1).standard_normal((1500, 16)).astype(np.float32)
+        fill(connection, "docs", rows)
+        connection.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     return empty_url
-
-
-def _fill(connection):
-    rows = np.random.default_rng(1).standard_normal((1500, 16)).astype(np.float32)
-    connection.execute("CREATE TABLE docs (id int PRIMARY KEY, part int, v vector(16))")
-    with connection.cursor() as cursor, cursor.copy("COPY docs FROM STDIN") as copy:
-        for number, row in enumerate(rows):
-            copy.write_row((number, number % 10, Vector(row)))
-    connection.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from pgvector import Vector
 from psycopg import RawCursor, sql
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.hashers import Thermometer
 from pg_hashindex.index.handle import HashIndex
@@ -31,39 +30,6 @@ from pg_hashindex.quality.sizes import hnsw_bytes
 
 ROWS, DIMENSION = 600, 8
 SCHEMA = Path(__file__).parents[2] / "docs" / "doctor.schema.json"
-
-
-@pytest.fixture
-def bare(empty_url):
-    """A database with pgvector alone."""
-    with connect(empty_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def on_bare(run, empty_url):
-    def invoke(*arguments, code=0):
-        return run(*arguments, "--database-url", empty_url, code=code)
-
-    return invoke
-
-
-@pytest.fixture
-def points():
-    return np.random.default_rng(5).standard_normal((ROWS, DIMENSION)).astype(np.float32)
-
-
-@pytest.fixture
-def docs(bare, points):
-    """Rows 0 to 599, of which a tenth are in each part."""
-    fill(bare, "docs", points)
-    return "docs"
-
-
-@pytest.fixture
-def slow_machine(monkeypatch):
-    """No exact search is fast enough."""
-    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", -1)
 
 
 @pytest.fixture
@@ -577,8 +543,7 @@ def test_one_table_of_sets_and_one_that_is_taken(on_bare, bare, docs):
     assert f"used {kept} " not in unused
 
 
-def test_writes_memory_and_tenants_are_facts(on_bare, bare, docs, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", -1)
+def test_writes_memory_and_tenants_are_facts(on_bare, bare, docs, slow_machine):
     said = report(on_bare, "--writes", "200")["decision"]
     assert said["kind"] == "lists"
     assert said["commands"] == ["pg-hashindex quickstart docs v --writes 200"]

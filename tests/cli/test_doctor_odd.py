@@ -5,7 +5,7 @@ import re
 import numpy as np
 import psycopg
 import pytest
-from test_doctor import bare, fill, points  # noqa: F401 (fixtures)
+from fixtures.commands import fill
 
 from pg_hashindex import store
 from pg_hashindex.hashers import Thermometer
@@ -17,7 +17,7 @@ from pg_hashindex.quality.sizes import hnsw_bytes
 pytestmark = pytest.mark.newest
 
 
-def test_rows_without_a_vector_do_not_count(bare):  # noqa: F811
+def test_rows_without_a_vector_do_not_count(bare):
     """They are at the head of the table, as after a column was added."""
     bare.execute(
         "CREATE TABLE filling (id int PRIMARY KEY, v vector(3));"
@@ -52,7 +52,7 @@ def test_a_name_by_another_metric_does_not_answer(connection, items):
     assert found.names[0].recall is not None
 
 
-def test_an_index_of_another_column_is_not_of_this_one(bare, points):  # noqa: F811
+def test_an_index_of_another_column_is_not_of_this_one(bare, points):
     fill(bare, "docs", points)
     bare.execute(
         "ALTER TABLE docs ADD title vector(8);"
@@ -64,14 +64,8 @@ def test_an_index_of_another_column_is_not_of_this_one(bare, points):  # noqa: F
     assert (found.metric, found.metric_assumed) == ("cosine", True)
 
 
-def test_quickstart_by_a_role_whose_name_needs_quotes(
-    bare,  # noqa: F811
-    empty_url,
-    run,
-    points,  # noqa: F811
-    monkeypatch,
-):
-    monkeypatch.setattr(advice, "_FAST_MS", -1)
+@pytest.mark.usefixtures("slow_machine")
+def test_quickstart_by_a_role_whose_name_needs_quotes(bare, empty_url, run, points):
     role = "Me-@project.iam"
     name = psycopg.sql.Identifier(role)
     fill(bare, "docs", points)
@@ -92,8 +86,8 @@ def test_quickstart_by_a_role_whose_name_needs_quotes(
         )
 
 
-def test_quickstart_where_nothing_can_be_compared(bare, empty_url, run, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(advice, "_FAST_MS", -1)
+@pytest.mark.usefixtures("slow_machine")
+def test_quickstart_where_nothing_can_be_compared(bare, empty_url, run):
     bare.execute(
         "CREATE TABLE one (id int PRIMARY KEY, v vector(3)); INSERT INTO one VALUES (1, '[1,2,3]')"
     )
@@ -105,9 +99,9 @@ def test_quickstart_where_nothing_can_be_compared(bare, empty_url, run, monkeypa
     assert "Undo all of it" in done.stdout
 
 
-def test_halfvecs_where_the_vectors_have_an_index(bare, empty_url, run, points, monkeypatch):  # noqa: F811
+@pytest.mark.usefixtures("slow_machine")
+def test_halfvecs_where_the_vectors_have_an_index(bare, empty_url, run, points, monkeypatch):
     """A set of vectors would take that index, which does not fit into memory."""
-    monkeypatch.setattr(advice, "_FAST_MS", -1)
     fill(bare, "docs", points)
     bare.execute("CREATE INDEX full_hnsw ON docs USING hnsw (v vector_cosine_ops)")
     between = hnsw_bytes(len(points), "halfvec", 8) + 1
@@ -126,9 +120,9 @@ def test_halfvecs_where_the_vectors_have_an_index(bare, empty_url, run, points, 
 
 
 @pytest.mark.parametrize("key", ["uid uuid", "k int, n int"])
-def test_quickstart_prints_searches_of_any_key(bare, empty_url, run, points, key, monkeypatch):  # noqa: F811
+@pytest.mark.usefixtures("slow_machine")
+def test_quickstart_prints_searches_of_any_key(bare, empty_url, run, points, key):
     """Answers have the key's own names, but for those that searches take for something else."""
-    monkeypatch.setattr(advice, "_FAST_MS", -1)
     fill(bare, "docs", points, "halfvec")
     names = ", ".join(column.split()[0] for column in key.split(", "))
     bare.execute(

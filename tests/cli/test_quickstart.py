@@ -71,13 +71,6 @@ def nothing():
 
 
 @pytest.fixture
-def bare(empty_url):
-    """A session in the test's database."""
-    with connect(empty_url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def start(run, empty_url, docs, monkeypatch):
     """Run it, measuring with fewer queries than for users."""
     monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 20)
@@ -89,10 +82,10 @@ def start(run, empty_url, docs, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def slow_machine(request, monkeypatch):
-    """No exact search is fast enough, so that small tables get a set."""
+def usually_slow(request):
+    """Small tables get a set, unless a test takes `fast`."""
     if "fast" not in request.fixturenames:
-        monkeypatch.setattr(advice, "_FAST_MS", -1)
+        request.getfixturevalue("slow_machine")
 
 
 @pytest.fixture

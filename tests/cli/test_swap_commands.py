@@ -3,9 +3,7 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 from fixtures.indexes import indexed
-from pg_hashindex.cli import main
 
 from pg_hashindex import store
 from pg_hashindex.hashers import LSH
@@ -24,60 +22,53 @@ def swapped(connection, items, model, vectors):
     return "items_idx"
 
 
-def run(url, *arguments, code=0):
-    done = CliRunner().invoke(main, ["index", *arguments, "--database-url", url])
-    assert done.exit_code == code, done.output
-    assert "Traceback" not in done.output
-    return done.stdout, done.stderr
-
-
-def test_the_whole_way(url, connection, swapped):
+def test_the_whole_way(on, connection, swapped):
     HashIndex.open(connection, swapped).configure(candidates=12)
     sizes = ["--jobs", "2", "--memory", "600MB"]
-    out, _ = run(url, "swap", swapped, "--model", "better", "--json", *sizes)
+    out = on("index", "swap", swapped, "--model", "better", "--json", *sizes).stdout
     result = json.loads(out)
     assert result["set"] == "codes of better:1 in lists without landmarks"
     assert result["in_use"]
     assert result["recall"] > result["former_recall"]
-    _, err = run(url, "show", swapped)
+    err = on("index", "show", swapped).stderr
     assert "a set is former: codes of lsh:1 in lists without landmarks" in err
     assert "index rollback items_idx" in err
     assert "index prune items_idx" in err
-    out, _ = run(url, "show", "--json")
+    out = on("index", "show", "--json").stdout
     assert [row["name"] for row in json.loads(out)] == [swapped]
-    _, err = run(url, "rollback", swapped)
+    err = on("index", "rollback", swapped).stderr
     assert "has its former set again: codes of lsh:1 in lists without landmarks" in err
-    out, _ = run(url, "rollback", swapped, "--json")
+    out = on("index", "rollback", swapped, "--json").stdout
     assert json.loads(out) == {
         "name": swapped, "set": "codes of better:1 in lists without landmarks"
     }  # fmt: skip
-    _, err = run(url, "prune", swapped)
+    err = on("index", "prune", swapped).stderr
     assert "dropped 1 sets of index items_idx" in err
-    out, _ = run(url, "prune", swapped, "--json")
+    out = on("index", "prune", swapped, "--json").stdout
     assert json.loads(out) == {"name": swapped, "pruned": 0}
-    _, err = run(url, "rollback", swapped, code=3)
+    err = on("index", "rollback", swapped, code=3).stderr
     assert "has no former set" in err
 
 
 @pytest.mark.parametrize("command", [["swap", "--model", "better"], ["encode"], ["rebalance"]])
-def test_jobs_out_of_range(url, swapped, command):
+def test_jobs_out_of_range(on, swapped, command):
     for jobs in ("0", "-1", "10000", "many"):
-        _, err = run(url, *command, swapped, "--jobs", jobs, code=2)
+        err = on("index", *command, swapped, "--jobs", jobs, code=2).stderr
         assert jobs in err
-    assert "1 to 64, got 10000" in run(url, *command, swapped, "--jobs=10000", code=2)[1]
+    assert "1 to 64, got 10000" in on("index", *command, swapped, "--jobs=10000", code=2).stderr
 
 
-def test_less_recall_is_refused_and_forced(url, connection, swapped):
+def test_less_recall_is_refused_and_forced(on, connection, swapped):
     """More candidates than are ever tried share a code of two bits."""
     connection.execute(
         "INSERT INTO items (id, embedding) SELECT n, array_agg(random() - 0.5)::vector "
         "FROM generate_series(1001, 6000) n, generate_series(1, 8) d GROUP BY n"
     )
-    run(url, "configure", swapped, "--candidates", "2000")
-    _, err = run(url, "swap", swapped, "--model", "worse", code=1)
+    on("index", "configure", swapped, "--candidates", "2000")
+    err = on("index", "swap", swapped, "--model", "worse", code=1).stderr
     assert "recall falls" in err
     assert "index 'items_idx' keeps its set" in err
-    _, err = run(url, "show", swapped)
+    err = on("index", "show", swapped).stderr
     assert "a set is ready: codes of worse:1 in lists without landmarks" in err
-    _, err = run(url, "swap", swapped, "--model", "worse", "--force")
+    err = on("index", "swap", swapped, "--model", "worse", "--force").stderr
     assert "index items_idx searches codes of worse:1 in lists without landmarks" in err
