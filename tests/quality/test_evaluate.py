@@ -4,20 +4,13 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.indexes import begin_lists
-from fixtures.recall import brute_force_recall
+from fixtures.recall import brute_force_recall, lsh_model  # noqa: F401 (a fixture)
 from pgvector import Vector
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import LSH
 from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
-
-
-@pytest.fixture(scope="module")
-def lsh_model(vectors):
-    """So long codes that few are at equal distances, of which any may be candidates."""
-    return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
 
 
 @pytest.mark.parametrize("candidates", [10, 25, 80])

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 from fixtures.indexes import begin_lists
-from fixtures.recall import brute_force_recall
+from fixtures.recall import brute_force_recall, lsh_model  # noqa: F401 (a fixture)
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
@@ -15,12 +15,6 @@ from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.measuring import Measuring
 
 pytestmark = pytest.mark.newest
-
-
-@pytest.fixture(scope="module")
-def lsh_model(vectors):
-    """So long codes that few are at equal distances, of which any may be candidates."""
-    return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
 
 
 @pytest.fixture

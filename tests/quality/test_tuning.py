@@ -6,11 +6,10 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.indexes import begin_lists, create_index
-from fixtures.recall import brute_force_recall
+from fixtures.recall import brute_force_recall, lsh_model  # noqa: F401 (a fixture)
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
-from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import queries
 from pg_hashindex.quality.evaluate import evaluate
@@ -18,12 +17,6 @@ from pg_hashindex.quality.measuring import Measured, Measuring
 from pg_hashindex.quality.tuning import apply, tune, tune_built
 
 pytestmark = pytest.mark.newest
-
-
-@pytest.fixture(scope="module")
-def lsh_model(vectors):
-    """So long codes that few are at equal distances, of which any may be candidates."""
-    return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
 
 
 @pytest.mark.parametrize("goal", [0.7, 0.97])
