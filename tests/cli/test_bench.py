@@ -572,7 +572,7 @@ def assert_one_error(refused, message):
 
 
 def test_needs_neither_matplotlib_nor_a_database_server():
-    code = "import sys, pg_hashindex.cli; print('matplotlib' in sys.modules)"
+    code = "import sys, pg_hashindex.cli.bench; print('matplotlib' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 

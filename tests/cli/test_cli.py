@@ -295,7 +295,8 @@ def test_bad_parameters(on, docs):
     assert "no row with id = 5000" in on("search", "i", "--like", "5000", code=3).stderr
     again = on("index", "create", "i", "--access", "scan", *source, "--model", "m", code=3)
     assert 'index "i" exists already' in again.stderr
-    assert "export" not in on("model", "export", "m", "/nothing/there", code=3).stdout
+    refused = on("model", "export", "m", "/nothing/there", code=3).stderr
+    assert "cannot write /nothing/there: No such file or directory" in refused
 
 
 def test_no_database(run):

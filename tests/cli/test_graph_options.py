@@ -69,7 +69,7 @@ def test_a_graph_of_the_table(on, connection):
     assert stored["training"]["runs"] == ["cpu", False]
     assert not {"device", "progress"} & set(stored["parameters"])
     whole = on(*TRAIN, *TABLE, "--graph-query", "SELECT id, 1 FROM things WHERE v IS NOT NULL")
-    assert "no edge" not in whole.stderr
+    assert "share no object" not in whole.stderr
     coded = "SELECT 'c' || thing, owner, 0.5 FROM owners"
     by_code = on(*TRAIN, *TABLE, "--graph-query", coded, "--id", "code", "--json")
     assert json.loads(by_code.stdout)["training"]["graph"] == graph

@@ -138,7 +138,7 @@ def test_progress_without_a_terminal(on, index):
     assert lines[0].startswith("encoding the rows of")
     assert lines[1].startswith(f"{lines[0]}: done in ")
     assert lines[2:] == ["encoded 0 rows"]
-    assert "%|" not in on("evaluate", "items_idx", "--queries", "5").stderr
+    assert "━" not in on("evaluate", "items_idx", "--queries", "5").stderr
 
 
 def test_progress_in_a_terminal(url, index):
