@@ -760,9 +760,4 @@ def more_facts(found: "Diagnosis") -> list[list[str]]:
             else f"; --tenant {tenant.column} if searches stay within one"
         )
         facts.append(["tenants", f"{tenant.column} ({tenant.source}){of}{sure}"])
-    if found.statements is not None:
-        texts, calls = found.statements
-        facts.append(
-            ["statements", f"{texts} that search it in pg_stat_statements, run {calls} times"]
-        )
     return facts

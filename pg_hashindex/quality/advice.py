@@ -475,30 +475,29 @@ def decide(found: Diagnosis, goal: float) -> tuple[Advice, tuple[SetFacts, ...]]
 
 
 def _decision(found: Diagnosis, chosen: Choice, goal: float) -> Advice:
-    figures = {"exact_p50_ms": found.exact.p50_ms} if found.exact is not None else {}
     if (kept := chosen.there) is not None:
         commands = () if kept.command is None else (kept.command,)
         said = f": {kept.text}" if kept.text else ""
         text = f"Keep {kept.name}{said}; {chosen.why}."
         level: Literal["ok", "warning"] = "warning" if commands else "ok"
-        return Advice("keep", text, commands, level=level, figures=figures)
+        return Advice("keep", text, commands, level=level)
     if chosen.kind == "exact":
         text = f"Take no index: {chosen.why}."
         missing = tenant_btree(found)
         level = "warning" if missing else "ok"
-        return Advice("exact", text, missing, level=level, figures=figures)
+        return Advice("exact", text, missing, level=level)
     if found.metric == "l1":
         text = f"Take pgvector's own HNSW: no index of pg_hashindex searches by l1; {chosen.why}."
-        return Advice("vectors", text, (f"{index_of_l1(found.table)};",), figures=figures)
+        return Advice("vectors", text, (f"{index_of_l1(found.table)};",))
     size = next(one.bytes for one in chosen.sets if one.taken)
     if (unnamed := found.table.unnamed) is not None:
         text = (
             f"{_NAMES[chosen.kind]} would serve, since {chosen.why}, but this table cannot have a "
             f"pg_hashindex index: {unnamed}."
         )
-        return Advice("unknown", f"{text[0].upper()}{text[1:]}", figures=figures)
+        return Advice("unknown", f"{text[0].upper()}{text[1:]}")
     text = f"Take {_NAMES[chosen.kind]}, about {megabytes(size)}: {chosen.why}."
-    return Advice(chosen.kind, text, _commands(found, chosen.kind, goal), figures=figures)
+    return Advice(chosen.kind, text, _commands(found, chosen.kind, goal))
 
 
 def tenant_btree(found: Diagnosis) -> tuple[str, ...]:
@@ -796,15 +795,14 @@ def of_measured(point: Measured, exact_ms: float) -> Advice:
         f"index {name} finds {point.recall:.1%} of the {point.k} nearest rows in "
         f"{point.p50_ms:.3g} ms; comparing every row takes {exact_ms:.3g} ms"
     )
-    figures = {"recall": point.recall, "p50_ms": point.p50_ms, "exact_p50_ms": exact_ms}
     if point.recall < RECALL:
         tune = f"pg-hashindex tune {shlex.quote(name)} --recall {RECALL:g}{_nearest(point.k)}"
         text = f"I{said[1:]}. To find more, tune it:"
-        return Advice("recall", text, (tune,), figures=figures)
+        return Advice("recall", text, (tune,))
     if (why := slower(point.p50_ms, exact_ms)) is not None:
         said = f"Index {name} finds {point.recall:.1%} of the {point.k} nearest rows, but {why}."
-        return Advice("exact", said, figures=figures)
-    return Advice("keep", f"I{said[1:]}.", level="ok", figures=figures)
+        return Advice("exact", said)
+    return Advice("keep", f"I{said[1:]}.", level="ok")
 
 
 def of_training(stored: StoredModel) -> str | None:

@@ -49,7 +49,6 @@ from .doctor_catalog import (
     read_facts,
     read_indexes,
     read_memory,
-    read_statements,
     read_tenants,
 )
 from .doctor_filters import nodes, unindexed
@@ -253,7 +252,7 @@ def _with_names(
     deadline: float,
     seed: int,
 ) -> Diagnosis:
-    """Count what users run, and measure the indexes of pg_hashindex by their names."""
+    """Measure the indexes of pg_hashindex by their names."""
     names: list[NameFacts] = []
     notes, complete = [*found.notes], found.complete
     rows: list[IndexRow] = []
@@ -263,9 +262,6 @@ def _with_names(
         pass
     except MissingRightsError as error:
         notes.append(f"indexes of pg_hashindex are not shown: {error}")
-    # Before this measures them.
-    named = [row.name for row in rows]
-    found = replace(found, statements=read_statements(connection, found.table.name, named))
     for row in rows:
         tell(f"searching by name {row.name}")
         try:
@@ -475,7 +471,6 @@ class _Doctor:
             metric_assumed=self._assumed,
             k=self._k,
             queries=len(asked),
-            filters=tuple(self._filters),
             round_trip_ms=self._round_trip(),
             scopes=[],
             points=[],

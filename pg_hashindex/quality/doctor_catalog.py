@@ -1,11 +1,9 @@
 """The doctor's reading of PostgreSQL's catalog and statistics of a table; nothing is searched."""
 
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, LiteralString, NamedTuple
 
-import psycopg
 from psycopg import RawCursor, sql
 from psycopg.rows import class_row, dict_row
 
@@ -56,9 +54,6 @@ _COLUMNS = query("doctor.columns")
 _LISTED = query("doctor.listed")
 
 _TENANTS = query("doctor.tenants")
-
-_STATEMENTS = query("doctor.statements")
-_COUNTED = query("doctor.counted")
 
 _NAMES: LiteralString = """
     WHERE i.column_name = $2::text
@@ -151,33 +146,6 @@ def read_tenants(connection: Connection, oid: int, asked: str | None) -> list[Te
     return sorted(
         (one for one in found if one.column is not None), key=lambda one: order.index(one.source)
     )
-
-
-def read_statements(
-    connection: Connection, table: str, names: Iterable[str]
-) -> tuple[int, int] | None:
-    """Count statements of pg_stat_statements that search a table, and their calls.
-
-    Their texts are read and never planned: that would run functions of other roles. None where
-    they cannot be read.
-    """
-    row = execute(connection, _STATEMENTS).fetchone()
-    if row is None:
-        return None
-    bare = table.rpartition(".")[2].strip('"')
-    patterns = [
-        "search_(" + "|".join(map(re.escape, [*names, "(?!)"])) + r")\M",
-        rf"\m{re.escape(bare)}\M",
-    ]
-    try:
-        with connection.transaction():
-            counted = execute(
-                connection, sql.SQL(_COUNTED).format(view=sql.SQL(row[0])), patterns
-            ).fetchone()
-    except psycopg.Error:
-        # Its library is not loaded, or the role may not read it.
-        return None
-    return (int(counted[0]), int(counted[1])) if counted else None
 
 
 def names_of(connection: Connection, table: str, column: str) -> list[IndexRow]:

@@ -1,6 +1,5 @@
 """Findings of the doctor: facts about a table, its indexes and their answers."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -91,7 +90,6 @@ class TableFacts:
     index_bytes: int
     dead_share: float | None
     last_vacuum: datetime | None
-    last_analyze: datetime | None
     writes: float
     parts: int
     policies: bool
@@ -245,7 +243,7 @@ class VectorIndex:
 
     Attributes
     ----------
-    name, method, operator_class, definition
+    name, method, operator_class
         The name as SQL writes it.
     metric
         The distance that answers are ordered by; None of bits, which are re-ranked.
@@ -262,7 +260,6 @@ class VectorIndex:
     name: str
     method: str
     operator_class: str
-    definition: str
     metric: str | None
     bytes: int
     valid: bool
@@ -391,15 +388,12 @@ class Advice:
         SQL, or a line of the shell.
     level
         ``ok`` if nothing needs to be done, ``broken`` if answers are wrong or missing.
-    figures
-        The numbers that decided.
     """
 
     kind: str
     text: str
     commands: tuple[str, ...] = ()
     level: Literal["ok", "warning", "broken"] = "warning"
-    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -427,9 +421,6 @@ class Diagnosis:
         Indexes of pg_hashindex on the column.
     tenant
         The column of tenants, if searches stay within one; ``key_tenant`` if they may.
-    statements
-        Statements of pg_stat_statements that search the table, and how often they ran; None where
-        these cannot be read. They are never planned.
     writes, memory_given
         What the caller says, in place of the server's figures.
     sets
@@ -445,7 +436,6 @@ class Diagnosis:
     metric_assumed: bool
     k: int
     queries: int
-    filters: tuple[str, ...]
     round_trip_ms: float
     scopes: list[Scope]
     points: list[Point]
@@ -456,7 +446,6 @@ class Diagnosis:
     names: tuple[NameFacts, ...] = ()
     tenant: TenantFacts | None = None
     key_tenant: TenantFacts | None = None
-    statements: tuple[int, int] | None = None
     writes: float | None = None
     memory_given: int | None = None
     sets: tuple[SetFacts, ...] = ()

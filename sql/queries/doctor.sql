@@ -46,7 +46,6 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
            sum(s.n_dead_tup) / nullif(sum(s.n_dead_tup) + sum(s.n_live_tup), 0::numeric), 4
        )::float8 AS dead_share,
        max(greatest(s.last_vacuum, s.last_autovacuum)) AS last_vacuum,
-       max(greatest(s.last_analyze, s.last_autoanalyze)) AS last_analyze,
        coalesce(
            -- Without the rows that are there, which may have been loaded at once, and updates that reach no index.
            (greatest(0::float8, sum(s.n_tup_ins)::float8 - sum(greatest(l.reltuples, 0::real))::float8)
@@ -99,27 +98,11 @@ CROSS JOIN LATERAL (
     SELECT CASE WHEN s.n_distinct::float8 < 0::float8 THEN -s.n_distinct::float8 * c.reltuples::float8 ELSE s.n_distinct::float8 END AS tenants
 ) k
 
--- name: statements
--- The view of pg_stat_statements, as SQL writes it, if the extension is there.
-SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
-FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_extension'::regclass::oid AND d.refobjid = e.oid
-JOIN pg_catalog.pg_class c ON d.classid = 'pg_catalog.pg_class'::regclass::oid AND c.oid = d.objid AND c.relname = 'pg_stat_statements'
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE e.extname = 'pg_stat_statements'
-
--- name: counted
--- Statements that search a table, and their calls. $1, $2: patterns of the search functions and of the table.
-SELECT count(*), coalesce(sum(s.calls), 0::numeric)::bigint FROM {view} s
-WHERE s.dbid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-  AND (s.query ~ $1 OR s.query ~ $2 AND s.query ~ '<(->|=>|#>|\+>)')
-  -- The doctor's own.
-  AND s.query !~ '^EXPLAIN|hashindex_table'
-
 -- name: indexes
 -- Indexes of pgvector's whose definition names a column, with those of the partitions. $1: the table's
 -- oid; $2: the column. The columns are fields of VectorIndex, but for the first two.
 SELECT p.names, o.oprname AS operator, i.oid::regclass::text AS name, am.amname AS method,
-       oc.opcname AS operator_class, pg_get_indexdef(x.indexrelid) AS definition,
-       x.indisvalid AS valid,
+       oc.opcname AS operator_class, x.indisvalid AS valid,
        CASE WHEN x.indkey[0] = 0 THEN pg_get_indexdef(x.indexrelid, 1, true) END AS expression,
        pg_get_expr(x.indpred, x.indrelid, true) AS condition,
        coalesce(i.reloptions, '{}') AS options, p.bytes::bigint, p.scans::bigint,
