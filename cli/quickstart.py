@@ -5,14 +5,13 @@ Each step looks at what is there, so a run that was cut off is run again.
 
 import shlex
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, get_args
 
 import click
 
 from pg_hashindex import schema
 from pg_hashindex.db.citus import is_sharded
-from pg_hashindex.db.connection import Connection, create_engine
+from pg_hashindex.db.connection import create_engine
 from pg_hashindex.db.locks import refuse_pooled
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import HashIndexError, InvalidInputError
@@ -118,9 +117,9 @@ def quickstart(
         options = checked_options(name, named)
         refuse_columns(connection, found.table.name, key_columns or [], "--id")
         index = steps.find_index(connection, found, name)
-        if index is not None and access is not None and access != _access_of(index):
+        if index is not None and access is not None and access != steps.access_of(index):
             raise click.UsageError(f"index {name} has access {index.access}: see index swap")
-        chosen = _choose(found, recall, access, index)
+        chosen = steps.choose(found, recall, access, index)
         if index is None and chosen.kind == "lists" and access is None and found.tenant is not None:
             # Also a column of policies, for which lists were chosen.
             options |= {"tenant": found.tenant.column}
@@ -138,7 +137,8 @@ def quickstart(
             for statement in advice.tenant_btree(found):
                 note(f"that b-tree is not there: {statement}")
             return
-        if index is None or not steps.is_complete(index):
+        complete = index is not None and steps.is_complete(index)
+        if not complete:
             for named_fact, fact in more_facts(found):
                 note(f"{named_fact}: {fact}")
             note(f"making an index by {_said(chosen)}: {chosen.why}")
@@ -149,7 +149,6 @@ def quickstart(
         distance: Any = found.metric  # l1 was refused
         if index is None and model is not None:
             distance = steps.metric_of(model, metric)
-        complete = index is not None and steps.is_complete(index)
         if not complete:
             assumed = ASSUMED if metric is None and model is None and found.metric_assumed else ""
             current = _schema_is_current(database_url)
@@ -180,39 +179,15 @@ def quickstart(
                     with suppress(HashIndexError), connected(database_url) as another:
                         store.drop(another, f"{trained.name}:{trained.version}")
                 raise
+    elif not complete:
+        with connected(database_url) as connection:
+            index = HashIndex.open(connection, name)
+            if index.is_lists:
+                with progress(f"encoding the rows of {found.table.name} as {name}"):
+                    index.encode(memory=build, jobs=jobs)
     with connected(database_url) as connection:
-        index = HashIndex.open(connection, name)
-        if _fill_index(connection, found, index, recall, build, jobs, complete):
+        if _disappoints(HashIndex.open(connection, name), found, recall, complete):
             raise click.exceptions.Exit(NO)
-
-
-def _access_of(index: HashIndex) -> str:
-    return "lists" if index.is_lists else str(index.access)
-
-
-def _choose(
-    found: Diagnosis, recall: float, access: str | None, index: HashIndex | None
-) -> advice.Choice:
-    """Choose a set; the one that an earlier run has begun stays."""
-    facts = advice.facts_of(found, recall)
-    access = access if index is None else _access_of(index)
-    if facts is None:
-        if access is None and found.table.measurable and found.table.rows:
-            notes = "; ".join(found.notes)
-            raise InvalidInputError(
-                f"no exact search of {found.table.name}, by which a set is chosen, was measured"
-                f"{notes and f' ({notes})'}: give --access hnsw, ivfflat or lists"
-            )
-        kinds: dict[str | None, advice.Kind] = {"lists": "lists", "ivfflat": "codes in IVFFlat"}
-        # A model learns nothing from few rows.
-        few = found.table.vectors < 1000
-        kind = kinds.get(access, "vectors" if few else "codes")
-        why = f"pgvector's index serves a {found.table.kind}" if access is None else advice.FORCED
-        return advice.Choice(kind, why, ())
-    facts = replace(
-        facts, there=tuple(one for one in facts.there if one.kind == "vectors" and not one.set)
-    )
-    return advice.choose(facts, access)
 
 
 def _said(chosen: advice.Choice) -> str:
@@ -242,37 +217,27 @@ def _is_slower(milliseconds: float, exact_ms: float) -> bool:
     return said is not None
 
 
-def _fill_index(
-    connection: Connection,
-    found: Diagnosis,
-    index: HashIndex,
-    recall: float,
-    memory: int,
-    jobs: int | None,
-    complete: bool,
-) -> bool:
-    """Encode the rows of an index, and measure it; return whether it disappoints."""
-    name = index.name
-    if index.is_lists and not steps.is_complete(index):
-        with progress(f"encoding the rows of {found.table.name} as {name}"):
-            index.encode(memory=memory, jobs=jobs)
-    index = HashIndex.open(connection, name)
-    if not found.table.measurable:
+def _disappoints(index: HashIndex, found: Diagnosis, recall: float, complete: bool) -> bool:
+    """Measure an index, print the result and what comes next; return whether it disappoints."""
+    tuned: tuning.Tuned | None = None
+    changed, why = False, f"pg-hashindex evaluate {index.name}"
+    if found.table.measurable:
+        try:
+            with progress(f"measuring index {index.name}"):
+                tuned, changed = tuning.tune_built(
+                    index, recall, queries=_QUERIES, complete=complete
+                )
+        except InvalidInputError as error:
+            why = str(error)
+    if tuned is None:
         echo(_next(index, found))
-        note(f"it was not measured: pg-hashindex evaluate {name}")
-        return False
-    try:
-        with progress(f"measuring index {name}"):
-            tuned, changed = tuning.tune_built(index, recall, queries=_QUERIES, complete=complete)
-    except InvalidInputError as error:
-        echo(_next(index, found))
-        note(f"it was not measured: {error}")
+        note(f"it was not measured: {why}")
         return False
     print_tuned(tuned)
     if changed:
         note(f"searches keep {tuning.describe(tuned.best)} from now on")
     elif complete:
-        note(f"index {name} is up to date")
+        note(f"index {index.name} is up to date")
     if tuned.cause is not None:
         note(f"recall {recall:g} is not reached: {tuned.cause}")
     echo(_next(index, found))

@@ -1,6 +1,7 @@
 """The decisions of ``pg-hashindex quickstart``: what is refused, what is there, what comes next."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, LiteralString
 
 from psycopg import sql
@@ -157,6 +158,36 @@ def is_complete(index: HashIndex) -> bool:
     if not index.is_lists:
         return bool(index.encoded)
     return index.state == "used" and not index.waiting()
+
+
+def access_of(index: HashIndex) -> str:
+    """Return the access of an index, as ``--access`` names it."""
+    return "lists" if index.is_lists else str(index.access)
+
+
+def choose(
+    found: Diagnosis, recall: float, access: str | None, index: HashIndex | None
+) -> advice.Choice:
+    """Choose a set; the one that an earlier run has begun stays."""
+    facts = advice.facts_of(found, recall)
+    access = access if index is None else access_of(index)
+    if facts is None:
+        if access is None and found.table.measurable and found.table.rows:
+            notes = "; ".join(found.notes)
+            raise InvalidInputError(
+                f"no exact search of {found.table.name}, by which a set is chosen, was measured"
+                f"{notes and f' ({notes})'}: give --access hnsw, ivfflat or lists"
+            )
+        kinds: dict[str | None, advice.Kind] = {"lists": "lists", "ivfflat": "codes in IVFFlat"}
+        # A model learns nothing from few rows.
+        few = found.table.vectors < 1000
+        kind = kinds.get(access, "vectors" if few else "codes")
+        why = f"pgvector's index serves a {found.table.kind}" if access is None else advice.FORCED
+        return advice.Choice(kind, why, ())
+    facts = replace(
+        facts, there=tuple(one for one in facts.there if one.kind == "vectors" and not one.set)
+    )
+    return advice.choose(facts, access)
 
 
 def refuse_l1(found: Diagnosis) -> None:
