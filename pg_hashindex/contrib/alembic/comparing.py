@@ -51,6 +51,11 @@ class Existing:
     visible: bool
 
 
+# The part of an index that a change is of, and its operation.
+_OPERATIONS: dict[
+    type[Swap | Configure], tuple[str, type[SwapHashIndexOp | ConfigureHashIndexOp]]
+] = {Swap: ("set", SwapHashIndexOp), Configure: ("settings", ConfigureHashIndexOp)}
+
 # Dimension by name and version.
 _Sizes = dict[tuple[str, int], int]
 
@@ -327,13 +332,10 @@ def _changes(
     made: list[MigrateOperation] = []
     place = {"table": spec.table, "schema": spec.schema}
     for change in changes:
-        match change:
-            case Swap(options, existing):
-                _log.info("Detected set of hash index %r: %s", name, ", ".join(options))
-                made.append(SwapHashIndexOp(name, options, existing, **place))
-            case Configure(options, existing):
-                _log.info("Detected settings of hash index %r: %s", name, ", ".join(options))
-                made.append(ConfigureHashIndexOp(name, options, existing, **place))
+        if isinstance(change, Swap | Configure):
+            part, operation = _OPERATIONS[type(change)]
+            _log.info("Detected %s of hash index %r: %s", part, name, ", ".join(change.options))
+            made.append(operation(name, change.options, change.existing, **place))
     return [], made
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, Unpack
+from typing import Any, ClassVar, ParamSpec, Self, Unpack
 
 import sqlalchemy as sa
 from alembic import op
@@ -146,8 +146,11 @@ class DropHashIndexOp(_IndexOp):
         return CreateHashIndexOp(self.spec)
 
 
-class SwapHashIndexOp(_EncodingOp):
-    """Give an index another set, with its settings."""
+class _ChangeOp(_IndexOp):
+    """Change options of an index; ``existing`` has their values before."""
+
+    _function: ClassVar[str]
+    _done: ClassVar[str]
 
     def __init__(
         self,
@@ -159,18 +162,65 @@ class SwapHashIndexOp(_EncodingOp):
         schema: str | None = None,
     ) -> None:
         self.name, self.place = name, _place(name, table, schema)
-        self.options = _set_options(name, options)
-        self.existing = _set_options(name, existing or {})
-        if not {"model", *of_sets()} & {*self.options}:
+        self.options, self.existing = self._checked(options), self._checked(existing or {})
+        if not {*self._needs()} & {*self.options}:
             raise InvalidInputError(
-                f"index {name!r} is swapped by model, {', '.join(of_sets())}; got none of them"
+                f"index {name!r} is {self._done} by {', '.join(self._needs())}; got none of them"
             )
 
+    @abstractmethod
+    def _needs(self) -> list[str]:
+        """Return the options of which at least one is to be given."""
+
+    @abstractmethod
+    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Refuse options that it does not change."""
+
+    def _known(self) -> set[str]:
+        """Return the options that a reversed operation restores."""
+        return {*self.existing}
+
+    @property
+    def _named(self) -> sql.Composed:
+        return statements.name_on(self.name, **self.place)
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        existing = {"existing": self.existing} if self.existing else {}
+        return self._function, [self.name], self.place | self.options | existing
+
+    def reverse(self) -> Self:
+        """Return the operation that restores the options."""
+        for option in self.options:
+            if option not in self._known():
+                raise _irreversible(self._function, self.name, option)
+        return type(self)(self.name, self.existing, self.options, **self.place)
+
+
+class SwapHashIndexOp(_ChangeOp, _EncodingOp):
+    """Give an index another set, with its settings."""
+
+    _function = "swap_hash_index"
+    _done = "swapped"
+
+    def _needs(self) -> list[str]:
+        return ["model", *of_sets()]
+
+    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
+        given = {**options}
+        model = given.pop("model", None)
+        check_model(self.name, model)
+        checked = checked_options(self.name, given, to=[*of_sets(), *of_searches()])
+        return ({} if model is None else {"model": model}) | checked
+
+    def _known(self) -> set[str]:
+        known = {*super()._known(), *of_searches(), "reveal_anchors"}
+        return known | {"code_column"} if "store" in self.existing else known
+
     def _statement(self) -> str:
-        return statements.swap_statement(statements.name_on(self.name, **self.place), self.options)
+        return statements.swap_statement(self._named, self.options)
 
     def _name(self) -> str:
-        return statements.name_on(self.name, **self.place).as_string(None)
+        return self._named.as_string(None)
 
     def _may_wait(self) -> bool:
         given = self.options
@@ -183,54 +233,21 @@ class SwapHashIndexOp(_EncodingOp):
         else:
             index.encode()
 
-    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        existing = {"existing": self.existing} if self.existing else {}
-        return "swap_hash_index", [self.name], self.place | self.options | existing
 
-    def reverse(self) -> "SwapHashIndexOp":
-        """Return the operation that restores the set."""
-        known = {*self.existing} | ({"code_column"} if "store" in self.existing else set())
-        for name in self.options:
-            if name not in (*known, *of_searches(), "reveal_anchors"):
-                raise _irreversible("swap_hash_index", self.name, name)
-        return SwapHashIndexOp(self.name, self.existing, self.options, **self.place)
-
-
-class ConfigureHashIndexOp(_IndexOp):
+class ConfigureHashIndexOp(_ChangeOp):
     """Change how an index is searched by default."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: dict[str, Any],
-        existing: dict[str, Any] | None = None,
-        *,
-        table: str | None = None,
-        schema: str | None = None,
-    ) -> None:
-        self.name, self.place = name, _place(name, table, schema)
-        self.settings = checked_options(name, settings, to=of_searches())
-        self.existing = checked_options(name, existing or {}, to=of_searches())
-        if not self.settings:
-            raise InvalidInputError(
-                f"index {name!r} is changed by {', '.join(of_searches())}; got none of them"
-            )
+    _function = "configure_hash_index"
+    _done = "changed"
+
+    def _needs(self) -> list[str]:
+        return of_searches()
+
+    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
+        return checked_options(self.name, options, to=of_searches())
 
     def _statement(self) -> str:
-        return statements.configure_statement(
-            statements.name_on(self.name, **self.place), self.settings
-        )
-
-    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        existing = {"existing": self.existing} if self.existing else {}
-        return "configure_hash_index", [self.name], self.place | self.settings | existing
-
-    def reverse(self) -> "ConfigureHashIndexOp":
-        """Return the operation that restores the settings."""
-        for name in self.settings:
-            if name not in self.existing:
-                raise _irreversible("configure_hash_index", self.name, name)
-        return ConfigureHashIndexOp(self.name, self.existing, self.settings, **self.place)
+        return statements.configure_statement(self._named, self.options)
 
 
 def _place(index: str, table: str | None, schema: str | None) -> dict[str, str]:
@@ -241,14 +258,6 @@ def _place(index: str, table: str | None, schema: str | None) -> dict[str, str]:
         )
     place = {"table": table, "schema": schema}
     return {key: name for key, name in place.items() if name is not None}
-
-
-def _set_options(index: str, options: dict[str, Any]) -> dict[str, Any]:
-    given = {**options}
-    model = given.pop("model", None)
-    check_model(index, model)
-    checked = checked_options(index, given, to=[*of_sets(), *of_searches()])
-    return ({} if model is None else {"model": model}) | checked
 
 
 def _irreversible(function: str, index: str, option: str) -> InvalidInputError:
