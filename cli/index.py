@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 # Fields that `index show` prints without --verbose.
 _EVERYDAY = {
-    *("name", "table", "column", "model", "access", "codes", "size", "work"),
-    *("search", *(name for name in OPTIONS if name not in options_changed_by("configure"))),
+    *("name", "table", "column", "model", "access", "codes", "size"),
+    *(name for name in OPTIONS if name not in options_changed_by("configure")),
 }
 
 
@@ -153,22 +153,20 @@ def show(database_url: str, name: str | None, as_json: bool) -> None:
 
 
 def _list_all(database_url: str, as_json: bool) -> None:
+    rows = []
     with connected(database_url) as connection:
         work = list_work(connection)
-        rows = [
-            _fields(row) | {"work": [one.as_dict() for one in work if one.name == row.name]}
-            for row in read_rows(connection, "ORDER BY i.name")
-        ]
+        for row in read_rows(connection, "ORDER BY i.name"):
+            own = [one for one in work if one.name == row.name]
+            fields = _fields(row)
+            fields["work"] = [one.as_dict() for one in own] if as_json else _at_work(own)
+            if not (as_json or row.encoded):
+                fields["access"] = NOT_ENCODED if row.is_lists else "not yet built"
+            rows.append(fields)
     if as_json:
         print_json(rows)
         return
     headings = ["name", "table", "column", "model", "access", "work"]
-    for row in rows:
-        at_work = _at_work([one for one in work if one.name == row["name"]])
-        row["work"] = at_work
-        if not row["encoded"]:
-            by_lists = row["access"] in ("lists", "scan")
-            row["access"] = NOT_ENCODED if by_lists else "not yet built"
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
     _note_work(work)
 
@@ -482,17 +480,28 @@ def _note_work(work: list[WorkRow]) -> None:
         )
 
 
-def _print_set(found: IndexRow, as_json: bool) -> None:
-    """Print an index that pgvector keeps."""
-    size = found.relation_bytes()
+def _print_index(found: IndexRow, as_json: bool) -> None:
+    facts, shown = _of_lists(found, as_json) if found.is_lists else _of_pgvector(found)
     work = list_work(found.connection, found.name)
     if as_json:
-        print_json(
-            _fields(found)
-            | {"set": found.set, "relation": found.relation, "bytes": size}
-            | {"work": [one.as_dict() for one in work]}
-        )
+        print_json(_fields(found) | facts | {"work": [one.as_dict() for one in work]})
         return
+    shown |= {
+        "work": _at_work(work),
+        "search": f"SELECT * FROM {found.search_function}($1, 10)",  # noqa: S608 (printed)
+    }
+    print_table(
+        ["", ""], [[name, str(value)] for name, value in shown.items() if value is not None]
+    )
+    if facts.get("waiting"):
+        note(f"{facts['waiting']} rows have no code: pg-hashindex index encode {found.name}")
+    _note_work(work)
+    _note_other_set(found)
+
+
+def _of_pgvector(found: IndexRow) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return facts of an index that pgvector keeps, for JSON, and the lines of its table."""
+    size = found.relation_bytes()
     shown = {
         "name": found.name,
         "table": found.qualified_table,
@@ -500,26 +509,17 @@ def _print_set(found: IndexRow, as_json: bool) -> None:
         "set": found.set,
         "tenant": found.tenant_column,
         "size": f"{size / 1e6:.1f} MB",
-        "candidates": found.candidates,
+        # 0 before the first set is there.
+        "candidates": found.candidates or None,
         "effort": found.effort,
-        "work": _at_work(work),
-        "search": f"SELECT * FROM {found.search_function}($1, 10)",  # noqa: S608 (printed)
     }
-    print_table(["", ""], [[name, str(value)] for name, value in shown.items() if value])
-    _note_work(work)
-    _note_other_set(found)
+    return {"relation": found.relation, "bytes": size}, shown
 
 
-def _print_index(found: IndexRow, as_json: bool) -> None:
-    if not found.is_lists:
-        _print_set(found, as_json)
-        return
+def _of_lists(found: IndexRow, as_json: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return facts of an index that is kept by lists, for JSON, and the lines of its table."""
     summary, lists = found.summary(), found.lists()
-    work = list_work(found.connection, found.name)
-    if as_json:
-        fields = _fields(found) | asdict(summary) | {"work": [one.as_dict() for one in work]}
-        print_json(fields if lists is None else fields | {"lists": asdict(lists)})
-        return
+    facts = asdict(summary) | ({} if lists is None else {"lists": asdict(lists)})
     shown = _fields(found) | {
         "encoded": None,
         "access": found.access if found.encoded else NOT_ENCODED,
@@ -529,21 +529,16 @@ def _print_index(found: IndexRow, as_json: bool) -> None:
         "size": f"{summary.code_bytes / 1e6:.1f} MB of codes, "
         f"{summary.access_bytes / 1e6:.1f} MB of the access path, "
         f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
-        "work": _at_work(work),
-        "search": f"SELECT * FROM {found.search_function}($1, 10)",  # noqa: S608 (printed)
     }
-    if found.tenant_column is not None and found.state == "used":
+    # JSON does without the largest tenants, which are counted for the table.
+    if not as_json and found.tenant_column is not None and found.state == "used":
         largest = tenants(found, most=3)
         shown["tenant"] = f"{found.tenant_column}; largest: " + ", ".join(
             f"{one.tenant} ({one.codes} codes)" for one in largest
         )
-    given = {
-        key.replace("_", " "): value
-        for key, value in shown.items()
-        if value is not None and (is_verbose() or key in _EVERYDAY)
+    everyday = {
+        name.replace("_", " "): value
+        for name, value in shown.items()
+        if is_verbose() or name in _EVERYDAY
     }
-    print_table(["", ""], [[heading, str(value)] for heading, value in given.items()])
-    if summary.waiting:
-        note(f"{summary.waiting} rows have no code: pg-hashindex index encode {found.name}")
-    _note_work(work)
-    _note_other_set(found)
+    return facts, everyday
