@@ -37,7 +37,8 @@ from ..errors import (
 )
 from ..index.catalog import IndexRow
 from ..models.vectors import are_trainable, as_rows, as_vector
-from .advice import RECALL, advise, decide
+from ..training import METHOD
+from .advice import GRAPH_METHOD, RECALL, advise, decide
 from .doctor_catalog import (
     CatalogIndex,
     as_name,
@@ -53,7 +54,6 @@ from .doctor_catalog import (
 )
 from .doctor_filters import nodes, unindexed
 from .doctor_findings import (
-    CODES,
     CodeFit,
     Diagnosis,
     NameFacts,
@@ -74,6 +74,8 @@ _WARM_UP = 3
 # The parts of the time left that exact answers may take, and training of codes.
 _SHARE_OF_TRUTH = 0.4
 _SHARE_OF_CODES = 0.2
+# The methods whose codes are tried: that of functions, and that of lists.
+_CODES = (GRAPH_METHOD, METHOD)
 # Rows to try codes on, the queries for that, and the rows near each of these.
 _CODE_ROWS = 5_000
 _CODE_QUERIES, _NEAR_ROWS = 50, 50
@@ -90,10 +92,6 @@ _DRAWN: LiteralString = """
 """
 _NULL_SHARE: LiteralString = "SELECT avg(({column} IS NULL)::int) FROM {table} {part}"
 # The query that everybody writes.
-_NEAR: LiteralString = (
-    "SELECT {key}, {column}, ({distance}) OPERATOR(pg_catalog.+) 0 AS distance FROM {table} "
-    "ORDER BY distance LIMIT {n}"
-)
 _PLAIN: LiteralString = "SELECT ctid FROM {table}{where} ORDER BY {distance} LIMIT {n}"
 
 
@@ -487,7 +485,7 @@ class _Doctor:
                 len(self._scopes(filter_)) + sum(self._rounds(f, filter_) for f in self._found)
                 for filter_ in [None, *self._filters]
             )
-            + len(CODES) * self._tries_codes
+            + len(_CODES) * self._tries_codes
         )
         with Progress("searching", planned, "query") as self._bar:
             first = self._measure(asked, diagnosis)
@@ -531,7 +529,7 @@ class _Doctor:
                         first.setdefault(found.entry.name, p50)
                         diagnosis.points.extend(points)
             if filter_ is None:
-                with self._part(len(CODES) * self._tries_codes):
+                with self._part(len(_CODES) * self._tries_codes):
                     diagnosis.codes.extend(self._try_codes(asked) if self._tries_codes else ())
         return first
 
@@ -580,7 +578,10 @@ class _Doctor:
         # The same searches find what codes are tried with.
         first = (metric, condition, filter_) == (self._metric, None, None)
         n_near = min(_CODE_QUERIES, len(asked) // 2) if first and self._tries_codes else 0
-        nearest = self._column.statement(_NEAR, metric, max(self._k, _NEAR_ROWS) + 1)
+        with_vector = sql.SQL("{}, {}").format(self._column.key, self._column.column)
+        nearest = Exact(replace(self._column, key=with_vector), metric).search(
+            max(self._k, _NEAR_ROWS) + 1
+        )
         parts = (nearest, asked[:n_near], self._near), (exact, asked[n_near:], None)
         try:
             with self._by(until):
@@ -750,7 +751,7 @@ class _Doctor:
             there = {query.row_id, *(row[:2] for row in rows[:length])}
             are_near[number] = [place in there for place in places]
         count = max(self._facts.vectors, length)
-        for code in CODES:
+        for code in _CODES:
             if time.monotonic() > until:
                 return
             try:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from .systems import PARAMETERS
 
 __all__ = [
-    "CODES",
     "Advice",
     "CodeFit",
     "Diagnosis",
@@ -20,10 +19,6 @@ __all__ = [
     "TenantFacts",
     "VectorIndex",
 ]
-
-
-#: Methods whose codes are tried: that of functions, and that of lists.
-CODES = ("thermometer", "itq")
 
 
 @dataclass(frozen=True)
