@@ -5,8 +5,10 @@ run continues an interrupted one. A missing table or column may have been rename
 repair does not guess which: the user calls `rebind` with the new names.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import LiteralString, TypeAlias
+from typing import LiteralString
 
 from ..db.connection import Connection, outside_transactions
 from ..db.keys import KeyColumns, as_key_columns
@@ -25,10 +27,6 @@ from ..index.encoding import catch_up, encode_missing
 from ..index.landmarks.memory import DEFAULT_MEMORY, as_bytes
 from ..index.verifying import Verifier
 from .health import CodeChecks
-
-#: A table, the column of its vectors, those of its key, and that of its tenants; None leaves one as
-#: it is.
-Names: TypeAlias = tuple[str | None, str | None, list[str] | None, str | None]
 
 _REBIND = query("repairs.rebind")
 
@@ -146,7 +144,8 @@ def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired
         )
         if not _lists_of(row):
             return Repaired(row.name, tuple(done))
-    repaired = _run(row, None, full=full)
+    with _repairer(row, full=full) as repairer:
+        repaired = repairer.run()
     return replace(repaired, done=(*done, *repaired.done))
 
 
@@ -191,24 +190,24 @@ def rebind(
             f"index {index.metadata.name!r} has no tenants; leave out tenant {tenant!r}"
         )
     index.metadata.require_lists("repair finds the names of others by itself")
-    names = (table, column, as_key_columns(key_columns), tenant)
-    if not any(names):
+    key = as_key_columns(key_columns)
+    if not any((table, column, key, tenant)):
         raise InvalidInputError("name the table, the column or the key that the index has now")
-    return _run(index.metadata, names)
+    with _repairer(index.metadata) as repairer:
+        repairer.bind(table, column, key, tenant)
+        return repairer.run()
 
 
-def _run(
-    index: IndexRow,
-    names: Names | None,
-    *,
-    full: bool = False,
-) -> Repaired:
+@contextmanager
+def _repairer(index: IndexRow, *, full: bool = False) -> Iterator["_Repairer"]:
+    """Claim the work on an index, and begin it."""
     with (
         translated_errors(table=index.qualified_table),
         outside_transactions(index.connection, "a repair is made in many transactions"),
         claimed_work(index.connection, "repair", index.name) as work,
     ):
-        return _Repairer(index, work, full=full).run(names)
+        work.phase("looking at the table")
+        yield _Repairer(index, work, full=full)
 
 
 def _lists_of(index: IndexRow) -> list[IndexRow]:
@@ -225,16 +224,27 @@ class _Repairer:
         self.left: list[str] = []
         self._lost_landmarks = False
 
-    def run(self, names: Names | None) -> Repaired:
-        self.work.phase("looking at the table")
-        if names is not None:
-            table = names[0] or self.index.qualified_table
-            retry_while_locked(self.connection, lambda: self._rebind(names), table=table)
-            self.index = read_row(self.connection, self.index.name)
-            self.done.append(
-                f"bound the index to {self.index.qualified_table}, column "
-                f"{self.index.column_name!r}, key {self.index.key.name!r}"
-            )
+    def bind(
+        self,
+        table: str | None,
+        column: str | None,
+        key_columns: list[str] | None,
+        tenant: str | None,
+    ) -> None:
+        """Give the index the names that its table and columns have now; None leaves one."""
+        retry_while_locked(
+            self.connection,
+            lambda: self._rebind(table, column, key_columns, tenant),
+            table=table or self.index.qualified_table,
+        )
+        self.index = read_row(self.connection, self.index.name)
+        self.done.append(
+            f"bound the index to {self.index.qualified_table}, column "
+            f"{self.index.column_name!r}, key {self.index.key.name!r}"
+        )
+
+    def run(self) -> Repaired:
+        """Make the steps of a repair, and return what was done."""
         for index in self._rows():
             self._refuse_faults(index)
         self.work.phase(f"looking at {self.index.name}")
@@ -250,8 +260,13 @@ class _Repairer:
         """Return the rows of the sets that are kept by lists, the one in use first."""
         return sorted(_lists_of(self.index), key=lambda row: row.state != "used")
 
-    def _rebind(self, names: Names) -> None:
-        table, column, key_columns, tenant = names
+    def _rebind(
+        self,
+        table: str | None,
+        column: str | None,
+        key_columns: list[str] | None,
+        tenant: str | None,
+    ) -> None:
         for index in self._rows():
             execute(self.connection, "SELECT hashindex._bind($1)", [index.set_id])
         given = [self.index.name, table, column, key_columns, tenant]
