@@ -28,7 +28,6 @@ from ..index.catalog import HasRow, IndexRow
 from ..index.verifying import as_bits, differing, draw_codes
 from ..models.model import Model
 from ..models.profiles import Profile, stability_index
-from ..quality.advice import of_finding
 from ..quality.doctor_findings import Advice
 
 #: From the best to the worst. A check that could not be made is "unknown", and stands for no fault.
@@ -119,7 +118,9 @@ class Health:
         for level in ("broken", "warning"):
             for one in self.findings:
                 if one.status == level:
-                    return of_finding(self.name, level, one.detail, one.advice or "")
+                    words = "is broken" if level == "broken" else "needs attention"
+                    text = f"Index {self.name} {words}: {one.detail}. {one.advice or ''}"
+                    return Advice("check", text, level=level)
         return None
 
     def as_dict(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from ..quality.evaluate import CANDIDATES, Evaluation, evaluate
 from ..quality.plots.figures import check_file, drawing
 from ..quality.queries import first_of
 from ..quality.recall_history import HEADINGS, HistoryPoint, history
+from ..quality.sizes import megabytes
 from ..quality.tenant_recall import Tenant, measure_by_size
 from .health import CodeChecks, Health, check
 
@@ -251,7 +252,7 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"megabytes": _megabytes, "quoted": shlex.quote}
+    environment.filters |= {"megabytes": megabytes, "quoted": shlex.quote}
     environment.tests["missing"] = lambda value: isinstance(value, Missing)
     ours = [] if isinstance(looked, Missing) else looked
     verdicts = [one.verdict for one in ours]
@@ -412,10 +413,6 @@ def _shown(value: Any) -> Any:
         else letter
         for letter in str(value)
     )
-
-
-def _megabytes(n_bytes: int) -> str:
-    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 100_000 else f"{n_bytes / 1e3:,.1f} kB"
 
 
 def check_page(path: Path) -> None:

@@ -767,11 +767,6 @@ def _toast(found: Diagnosis) -> Iterator[Advice]:
         yield Advice("toast", text)
 
 
-def kind_of(method: str) -> str:
-    """Return the access that a method's models are made for."""
-    return "hnsw" if method == GRAPH_METHOD else "lists"
-
-
 def slower(milliseconds: float, exact_ms: float) -> str | None:
     """Say that searches are slower than the exact query, if they are."""
     if milliseconds <= SAME_TIME * exact_ms + SAME_MS:
@@ -780,12 +775,6 @@ def slower(milliseconds: float, exact_ms: float) -> str | None:
         f"that takes {milliseconds:.3g} ms, and the exact query, without any index, "
         f"{exact_ms:.3g} ms: this table needs no index"
     )
-
-
-def of_finding(name: str, level: Literal["warning", "broken"], detail: str, what: str) -> Advice:
-    """Say what a check of an index of pg_hashindex has found."""
-    words = "is broken" if level == "broken" else "needs attention"
-    return Advice("check", f"Index {name} {words}: {detail}. {what}", level=level)
 
 
 def of_measured(point: Measured, exact_ms: float) -> Advice:

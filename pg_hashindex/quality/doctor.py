@@ -279,8 +279,8 @@ def _with_names(
                 continue
             given = first_of(row, queries, min(sample, found.exact.queries), seed)
             measuring = Measuring(row, as_queries(row, given, seed), found.k)
-            measuring.find_truth(lambda: None, most_seconds=deadline - time.monotonic())
-            point = measuring.measure(row.candidates_for(found.k), lambda: None)
+            measuring.find_truth(most_seconds=deadline - time.monotonic())
+            point = measuring.measure(row.candidates_for(found.k))
             names[-1] = replace(
                 name,
                 recall=round(point.recall, 4),

@@ -206,14 +206,10 @@ def usual_metric(metrics: Iterable[str | None]) -> Metric:
 
 def metric_of_column(connection: Connection, table: str, column: str) -> Metric:
     """Return the metric of the column's vector indexes, else cosine."""
-    return usual_metric(index.metric for index in indexes_of(connection, table, column))
-
-
-def indexes_of(connection: Connection, table: str, column: str) -> list[VectorIndex]:
-    """Return the vector indexes of a column."""
     with translated_errors():
         (oid,) = one_row(connection, "SELECT to_regclass($1)::oid::bigint", [table])
-        return [found.entry for found in read_indexes(connection, oid, column)]
+        found = read_indexes(connection, oid, column)
+    return usual_metric(index.entry.metric for index in found)
 
 
 def list_columns(connection: Connection) -> list[ListedColumn]:

@@ -192,7 +192,7 @@ class Measuring:
         self.exact = Answers([], [])
 
     def find_truth(
-        self, done: Callable[[], object], *, most_seconds: float | None = None
+        self, done: Callable[[], object] | None = None, *, most_seconds: float | None = None
     ) -> tuple[float, float]:
         """Find the right answers by exact search; return its median and 95th percentile.
 
@@ -208,7 +208,11 @@ class Measuring:
         )
 
     def measure(
-        self, candidates: int, done: Callable[[], object], *, effort: int | None = None
+        self,
+        candidates: int,
+        done: Callable[[], object] | None = None,
+        *,
+        effort: int | None = None,
     ) -> Measured:
         """Search the index by its own access path; call ``done`` after each.
 

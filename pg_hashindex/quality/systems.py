@@ -12,8 +12,6 @@ from ..models.model import OPERATORS as _OF_MODELS
 OPERATORS: Mapping[str, str] = {**_OF_MODELS, "l1": "<+>"}
 #: The setting of each index of pgvector that trades recall for time, and values of it to try.
 PARAMETERS = {"hnsw": "ef_search", "ivfflat": "probes"}
-#: Numbers of candidates to try.
-CANDIDATES = (20, 50, 100, 200, 400, 800)
 _EF_SEARCH, _PROBES = (40, 100, 200, 400), (1, 3, 10, 32, 100)
 
 
@@ -52,10 +50,6 @@ class VectorColumn:
     def operator(self, name: str) -> sql.Composed:
         """Return the full name of an operator of pgvector."""
         return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self.schema), sql.SQL(name))
-
-    def of_pgvector(self, name: str) -> sql.Composable:
-        """Return the full name of a type, function or operator class of pgvector."""
-        return sql.Identifier(self.schema, name)
 
     def statement(
         self,

@@ -12,8 +12,9 @@ from .queries import draw
 
 _TENANTS: LiteralString = "SELECT tenant, codes, landmarks FROM hashindex.tenants($1)"
 
-# Tenants that are measured, of the largest.
+# Tenants that are measured, of the largest; queries within each, and answers compared.
 _LARGEST = 10
+_QUERIES, _K = 20, 10
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,14 @@ def measure_by_size(index: HasRow) -> list[Tenant]:
     return [measure(index, found[p]) for p in sorted(places) if 0 <= p < len(found)]
 
 
-def measure(index: HasRow, tenant: Tenant, *, queries: int = 20, k: int = 10) -> Tenant:
+def measure(index: HasRow, tenant: Tenant) -> Tenant:
     """Measure the recall within a tenant, with some of its rows as queries."""
     row = index.row
     if tenant.tenant is None or tenant.codes < 2:
         return tenant
     try:
-        measuring = Measuring(row, draw(row, queries, tenant=tenant.tenant), k)
-        _, (measured,) = measuring.run("measuring", [row.candidates_for(k)])
+        measuring = Measuring(row, draw(row, _QUERIES, tenant=tenant.tenant), _K)
+        _, (measured,) = measuring.run("measuring", [row.candidates_for(_K)])
     except InvalidInputError:
         # Fewer than two of its rows can be compared: vectors of zeros have no distance by cosine.
         return tenant

@@ -22,10 +22,11 @@ from ..index.search import as_count
 from .advice import RECALL, ModelFacts, remedy
 from .measuring import Measured, Measuring
 from .queries import Query, as_queries, draw
-from .systems import CANDIDATES
 from .tenant_recall import tenants
 
-# Numbers of candidates that are tried one after the other, each about twice the one before.
+#: Numbers of candidates that are tried first.
+CANDIDATES = (20, 50, 100, 200, 400, 800)
+# And those that are tried one after the other, each about twice the one before.
 _COUNTS = (*CANDIDATES, 1600, 3200, 6400)
 _MOST_PROBES = 1000
 #: Accesses whose effort is a number of lists.

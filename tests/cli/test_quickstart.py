@@ -445,7 +445,7 @@ def test_effort_of_an_index_that_is_complete_stays(start, bare, monkeypatch):
     usual = HashIndex.open(bare, NAME).configure(effort=80).candidates
     found = {}
 
-    def measure(self, candidates, done, *, effort=None):
+    def measure(self, candidates, done=None, *, effort=None):
         recall = found.get(effort, float(candidates >= usual))
         return Measured(
             candidates, recall, 0.01 * (effort or 80), 9.0, NAME, "docs_v:1", "lists",

@@ -13,7 +13,7 @@ from ...index.handle import HashIndex
 from ...index.options import OPTIONS, IndexOptions, checked_options
 from ...models import store
 from ...models.model import Model
-from ...quality.advice import GRAPH_METHOD, kind_of
+from ...quality.advice import GRAPH_METHOD
 from ...training import sampling
 from ...training.sampling import SAMPLE_ROWS
 from .connections import Connections, Source
@@ -116,8 +116,8 @@ class DocumentStore:
         free = [option for option in OPTIONS if option not in ("key_columns", "metric")]
         named = name or default_index_name(f"{documents.table.name}_idx")
         asked: Any = checked_options(named, options, to=free)
-        usual = "lists" if asked.get("tenant") else kind_of(method or GRAPH_METHOD)
-        access = asked.setdefault("access", usual)
+        of_lists = asked.get("tenant") or method not in (None, GRAPH_METHOD)
+        access = asked.setdefault("access", "lists" if of_lists else "hnsw")
         by_lists = access in ("lists", "scan")
         why = "an index is trained and encoded in many transactions"
         with documents.connections.lent() as lent, outside_transactions(lent, why):
