@@ -10,7 +10,7 @@ import time
 import traceback
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from pg_hashindex.db.connection import Connection
     from pg_hashindex.index.catalog import IndexRow
     from pg_hashindex.index.handle import HashIndex
-    from pg_hashindex.quality.doctor_findings import Diagnosis, Point
+    from pg_hashindex.quality.doctor_findings import Diagnosis
     from pg_hashindex.quality.evaluate import Evaluation
-    from pg_hashindex.quality.measuring import Measured
     from pg_hashindex.quality.tuning import Tuned
 
 #: Exit code: the answer is no. Wrong usage is 2, by click.
@@ -580,14 +579,19 @@ def progress(what: str) -> Iterator[None]:
 
 
 def parameter(text: str) -> tuple[str, Any]:
-    """Split a value of --param; if the part after = is not JSON, it is text."""
+    """Split a value of --param, and read the part after =."""
     key, separator, value = text.partition("=")
     if not separator:
         raise click.UsageError(f"--param {text!r} is not KEY=VALUE")
+    return key, as_value(value)
+
+
+def as_value(text: str) -> Any:
+    """Return the value of a parameter: if it is not JSON, it is text."""
     try:
-        return key, json.loads(value)
+        return json.loads(text)
     except ValueError:
-        return key, value
+        return text
 
 
 def print_json(value: Any) -> None:
@@ -704,24 +708,13 @@ def _print_for_people(
     Console().print(table)
 
 
-def print_measured(
-    points: "Iterable[Measured | Point]",
-    k: int,
-    settings: Mapping[str, str],
-    exact: Sequence[float] = (),
-) -> None:
-    """Print recall and times by settings, whose attributes have headings; and of exact search."""
-    attributes = [*settings.values(), "recall", "p50_ms", "p95_ms"]
-    rows = [[getattr(point, name) for name in attributes] for point in points]
-    if exact:
-        rows.append(["exact search", *[None] * (len(settings) - 1), 1.0, *exact])
-    print_table([*settings, f"recall@{k}", "p50 ms", "p95 ms"], rows)
-
-
 def print_evaluation(result: "Evaluation | Tuned", *settings: str) -> None:
-    """Print recall and times of an index by candidates, and other settings."""
-    named = {name: name for name in ("candidates", *settings)}
-    print_measured(result.points, result.k, named, (result.exact_p50_ms, result.exact_p95_ms))
+    """Print recall and times of an index by candidates, and other settings; of exact search too."""
+    measured = ["candidates", *settings, "recall", "p50_ms", "p95_ms"]
+    rows = [[getattr(point, name) for name in measured] for point in result.points]
+    exact = [1.0, result.exact_p50_ms, result.exact_p95_ms]
+    rows.append(["exact search", *[None for _ in settings], *exact])
+    print_table(["candidates", *settings, f"recall@{result.k}", "p50 ms", "p95 ms"], rows)
 
 
 def print_tuned(result: "Tuned") -> None:

@@ -29,9 +29,9 @@ from pg_hashindex.training.array_files import SUFFIXES
 
 from ._shared import (
     COULD_NOT,
+    as_value,
     echo,
     note,
-    parameter,
     plot_option,
     preset_option,
     print_json,
@@ -110,7 +110,7 @@ def _of_methods(context: click.Context, option: click.Parameter, texts: Sequence
 
 def _parameters(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> Any:
     found = _of_methods(context, option, texts)
-    return {m: {key: _value(text) for key, text in given.items()} for m, given in found.items()}
+    return {m: {key: as_value(text) for key, text in given.items()} for m, given in found.items()}
 
 
 def _choices(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> Any:
@@ -119,15 +119,11 @@ def _choices(context: click.Context, option: click.Parameter, texts: Sequence[st
     return {m: {key: _values(text) for key, text in given.items()} for m, given in found.items()}
 
 
-def _value(text: str) -> Any:
-    return parameter(f"KEY={text}")[1]
-
-
 def _values(text: str) -> Any:
     try:
         return json.loads(f"[{text}]")
     except ValueError:
-        return [_value(word.strip()) for word in text.split(",")]
+        return [as_value(word.strip()) for word in text.split(",")]
 
 
 def _text(name: str, metavar: str, text: str) -> _Option:

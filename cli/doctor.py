@@ -27,12 +27,7 @@ from ._shared import (
 )
 
 if TYPE_CHECKING:
-    from pg_hashindex.quality.doctor_findings import (
-        Advice,
-        Diagnosis,
-        SetFacts,
-        VectorIndex,
-    )
+    from pg_hashindex.quality.doctor_findings import Advice, Diagnosis, VectorIndex
 
 
 # Columns of a terminal.
@@ -265,7 +260,19 @@ def _print(found: "Diagnosis") -> None:
         echo()
         print_table(
             ["set", "fits", "MB", "build s", "candidates", "ms", "writes/s", "decision"],
-            [set_row(one) for one in found.sets],
+            [
+                [
+                    one.name,
+                    "yes" if one.fits else "no",
+                    one.bytes / 1e6,
+                    one.build_seconds,
+                    one.candidates,
+                    one.milliseconds,
+                    one.inserts,
+                    "taken" if one.taken else f"not: {one.why_not}",
+                ]
+                for one in found.sets
+            ],
             most=_WIDTH,
         )
     _print_advice(found.decision)
@@ -287,20 +294,6 @@ def _print_advice(suggestion: "Advice") -> None:
                 parts = wrap(line, _WIDTH - 6, break_long_words=False, break_on_hyphens=False)
             for number, part in enumerate(parts):
                 echo("  " + "  " * (number > 0) + part + end * (number + 1 < len(parts)))
-
-
-def set_row(one: "SetFacts") -> list[Any]:
-    """Return a set of a decision as a row of a table."""
-    return [
-        one.name,
-        "yes" if one.fits else "no",
-        one.bytes / 1e6,
-        one.build_seconds,
-        one.candidates,
-        one.milliseconds,
-        one.inserts,
-        "taken" if one.taken else f"not: {one.why_not}",
-    ]
 
 
 def _index_row(index: "VectorIndex", found: "Diagnosis") -> list[Any]:
