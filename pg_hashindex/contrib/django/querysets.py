@@ -81,11 +81,11 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         model: Any = self.model._meta.concrete_model
         meta = model._meta
         searched = self._vectors(column)
-        declared = self._declared(HashIndex, searched, index)
-        name = next(iter(declared)) if index is None else index
+        declared = self._declared(searched, index)
+        name: Any = index if declared is None else declared.name
         # Django's quote_name leaves quotes inside a name as they are.
         check_index_name(name)
-        options = declared[name].options if name in declared else {}
+        options = declared.options if declared is not None else {}
         key = options.get("key_columns") if key is None else key
         tenant = options.get("tenant")
         keys = list(meta.pk_fields)
@@ -127,22 +127,24 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
             )
         return searched
 
-    def _declared(self, kind: type[Any], field: Any, index: str | None) -> dict[str, Any]:
-        """Return the indexes of a kind that are declared on a field: just one if none is named."""
+    def _declared(self, field: Any, name: str | None) -> HashIndex | None:
+        """Find the declared index; an index given by name need not be declared."""
         meta = self.model._meta.concrete_model._meta
-        every = {each.name: each for each in meta.indexes if isinstance(each, kind)}
-        declared = {name: each for name, each in every.items() if each.fields == [field.name]}
-        if index in every and index not in declared:
+        declared = {each.name: each for each in meta.indexes if isinstance(each, HashIndex)}
+        found = {each.name: each for each in declared.values() if each.fields == [field.name]}
+        if name is not None:
+            if name in declared and name not in found:
+                raise InvalidInputError(
+                    f"index {name!r} is declared on field {declared[name].fields[0]!r}, and cannot "
+                    f"search {field.name!r}"
+                )
+            return found.get(name)
+        if len(found) != 1:
             raise InvalidInputError(
-                f"index {index!r} is declared on field {every[index].fields[0]!r}, and cannot "
-                f"search {field.name!r}"
+                f"{len(found)} hash indexes are declared on {meta.label}.{field.name}"
+                f"{': ' * bool(found)}{', '.join(found)}; name the one to search with index="
             )
-        if index is None and len(declared) != 1:
-            raise InvalidInputError(
-                f"{len(declared)} hash indexes are declared on {meta.label}.{field.name}"
-                f"{': ' * bool(declared)}{', '.join(declared)}; name the one to search with index="
-            )
-        return declared
+        return next(iter(found.values()))
 
     def __or__(self, other: Any) -> Self:
         """Combine querysets; a search is refused, since its join drops rows of the other one."""
