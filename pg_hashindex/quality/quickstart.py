@@ -80,26 +80,24 @@ def refuse_rights(
         )
     if found.table.kind == "materialised view":
         raise InvalidInputError(str(found.table.without_codes))
-    if not by_lists:
-        if owner is not None:
-            instead = "" if found.table.takes_function_only else ", or give --access lists"
+    if by_lists:
+        if found.table.without_codes is not None:
+            raise InvalidInputError(found.table.without_codes)
+        if schema is not None:
             raise MissingRightsError(
-                f"role {role} may not make an index of {table}, only its owner: GRANT {owner} TO "
-                f"{role}{instead}"
+                f"role {administrator} may not use schema {schema}; its owner grants that with: "
+                f"GRANT USAGE ON SCHEMA {schema} TO {administrator}"
             )
-        _refuse_keyless(found, key)
-        return
-    if found.table.without_codes is not None:
-        raise InvalidInputError(found.table.without_codes)
-    if schema is not None:
+        if missing is not None:
+            raise MissingRightsError(
+                f"role {administrator} may not keep an index of {table}; its owner grants that "
+                f"with: GRANT {missing} ON {table} TO {administrator}"
+            )
+    elif owner is not None:
+        instead = "" if found.table.takes_function_only else ", or give --access lists"
         raise MissingRightsError(
-            f"role {administrator} may not use schema {schema}; its owner grants that with: "
-            f"GRANT USAGE ON SCHEMA {schema} TO {administrator}"
-        )
-    if missing is not None:
-        raise MissingRightsError(
-            f"role {administrator} may not keep an index of {table}; its owner grants that with: "
-            f"GRANT {missing} ON {table} TO {administrator}"
+            f"role {role} may not make an index of {table}, only its owner: GRANT {owner} TO "
+            f"{role}{instead}"
         )
     _refuse_keyless(found, key)
 
