@@ -114,8 +114,8 @@ class DocumentStore:
         """
         documents = self._documents
         free = [option for option in OPTIONS if option not in ("key_columns", "metric")]
-        named = name or default_index_name(f"{documents.table.name}_idx")
-        asked: Any = checked_options(named, options, to=free)
+        usual = default_index_name(f"{documents.table.name}_idx")
+        asked: Any = checked_options(name or usual, options, to=free)
         of_lists = asked.get("tenant") or method not in (None, GRAPH_METHOD)
         access = asked.setdefault("access", "lists" if of_lists else "hnsw")
         by_lists = access in ("lists", "scan")
@@ -136,9 +136,8 @@ class DocumentStore:
                 )
             store.check_may_save(lent)
             if name is None:
-                named = "SELECT hashindex._declared_name($1, $2::text::regclass)"
-                own = default_index_name(f"{documents.table.name}_idx")
-                (name,) = one_row(lent, named, [own, table])
+                declared = "SELECT hashindex._declared_name($1, $2::text::regclass)"
+                (name,) = one_row(lent, declared, [usual, table])
             check_index_name(name)
             documents.check_name(lent, name)
             # Before minutes of training.
