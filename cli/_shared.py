@@ -406,7 +406,7 @@ def connected(url: str) -> "Iterator[Connection]":
 
     with connect(url) as connection:
         connection.add_notice_handler(_warn)
-        with _noting_rows_left_out():
+        with _noting_warnings():
             try:
                 with translated_errors():
                     yield connection
@@ -488,8 +488,8 @@ def refuse_columns(connection: "Connection", table: str, names: Sequence[str], o
 
 
 @contextmanager
-def _noting_rows_left_out() -> Iterator[None]:
-    """Show warnings of rows and jobs that were left out as notes, each text once."""
+def _noting_warnings() -> Iterator[None]:
+    """Show the warnings of pg_hashindex as notes, each text once."""
     shown, said = warnings.showwarning, set[str]()
     noted = (
         BuildWarning,

@@ -36,8 +36,8 @@ from ._shared import (
     preset_option,
     print_json,
     print_table,
+    words,
 )
-from ._shared import words as listed
 
 _TRUTHS = tuple(kind for kind in get_args(TruthKind) if kind != "file")
 _Option = Callable[[Callable[..., None]], Callable[..., None]]
@@ -49,9 +49,9 @@ def bench() -> None:
     """Compare methods on a data set; no database is needed."""
 
 
-def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+def _unique_words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
     """Split a list at its commas, and drop repeated words."""
-    found = listed(context, option, value)
+    found = words(context, option, value)
     if found is not None and not found:
         raise click.BadParameter("the list is empty")
     return list(dict.fromkeys(found or ()))
@@ -59,7 +59,7 @@ def _words(context: click.Context, option: click.Parameter, value: str | None) -
 
 def _numbers(context: click.Context, option: click.Parameter, value: str | None) -> Any:
     try:
-        return tuple(int(word) for word in _words(context, option, value))
+        return tuple(int(word) for word in _unique_words(context, option, value))
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not a list of numbers such as 16,32,64") from error
 
@@ -88,7 +88,7 @@ def _truths(context: click.Context, option: click.Parameter, texts: Sequence[str
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> Any:
     """Return hashers by the names of their lines; one under a name of its own is NAME=METHOD."""
     found: dict[str, str] = {}
-    for word in _words(context, option, value):
+    for word in _unique_words(context, option, value):
         name, _, hasher = word.partition("=")
         if name.strip() in found:
             raise click.BadParameter(f"{name.strip()!r} is given twice")

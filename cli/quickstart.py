@@ -1,4 +1,4 @@
-"""``pg-hashindex quickstart``: from a table of vectors to searches by codes, in one command.
+"""``pg-hashindex quickstart``: from a table of vectors to searches by a name, in one command.
 
 Each step looks at what is there, so a run that was cut off is run again.
 """
@@ -210,7 +210,8 @@ def _train(url: str, found: Diagnosis, name: str, metric: str, method: str) -> S
             return store.describe(connection, f"{saved.name}:{saved.version}")
 
 
-def _is_slower(milliseconds: float, exact_ms: float) -> bool:
+def _note_slower(milliseconds: float, exact_ms: float) -> bool:
+    """Print that searches are slower than the exact query, if they are; return whether."""
     said = advice.slower(milliseconds, exact_ms)
     if said is not None:
         note(said)
@@ -243,7 +244,7 @@ def _disappoints(index: HashIndex, found: Diagnosis, recall: float, complete: bo
     echo(_next(index, found))
     if tuned.cause is not None:
         note(f"to reach it: {tuned.remedy}")
-    return _is_slower(tuned.best.p50_ms, tuned.exact_p50_ms) or tuned.cause is not None
+    return _note_slower(tuned.best.p50_ms, tuned.exact_p50_ms) or tuned.cause is not None
 
 
 def _schema_is_current(database_url: str) -> bool:

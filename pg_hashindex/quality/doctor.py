@@ -66,7 +66,7 @@ from .measuring import Answers, Measuring, Prepared, ask
 from .queries import Query, as_queries, first_of, read_queries
 from .systems import OPERATORS, Exact, Existing, VectorColumn
 
-__all__ = ["diagnose"]
+__all__ = ["as_role", "diagnose"]
 
 # The longest that the doctor waits for a lock.
 _LOCK_TIMEOUT = "3s"

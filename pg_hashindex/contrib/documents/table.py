@@ -32,7 +32,7 @@ from ...quality.systems import Exact, VectorColumn
 #: The column of vectors.
 COLUMN = "embedding"
 
-# One statement writes many rows, so that fewer travel.
+# A statement is a round trip, so one writes many rows.
 _BATCH_ROWS = 1_000
 
 _COLUMNS = query("documents.columns")
