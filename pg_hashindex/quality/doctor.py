@@ -513,8 +513,8 @@ class _Doctor:
             truths: dict[tuple[str, str | None], Answers | None] = {}
             for metric, condition in self._scopes(filter_):
                 with self._part(len(asked)):
-                    truth = self._truth(asked, metric, condition, filter_)
-                truths[metric, condition] = truth
+                    answers = self._truth(asked, metric, condition, filter_)
+                truth = truths[metric, condition] = self._judged(answers, asked, filter_)
                 if truth is not None:
                     scope = self._as_scope(truth, metric, condition, filter_)
                     diagnosis.scopes.append(scope)
@@ -568,8 +568,8 @@ class _Doctor:
 
     def _truth(
         self, asked: list[Query], metric: str, condition: str | None, filter_: str | None
-    ) -> Answers | None:
-        """Find exact answers to as many queries as time allows; None where to none."""
+    ) -> Answers:
+        """Find exact answers to as many queries as time allows."""
         tell(f"exact search by {metric}{_under(filter_)}")
         left = self._deadline - time.monotonic()
         until = time.monotonic() + _SHARE_OF_TRUTH * left
@@ -583,29 +583,31 @@ class _Doctor:
             max(self._k, _NEAR_ROWS) + 1
         )
         parts = (nearest, asked[:n_near], self._near), (exact, asked[n_near:], None)
-        try:
-            with self._by(until):
-                for statement, part, near in parts:
-                    if part:
-                        self._ask(statement, part, until, answers, near=near)
-        except _LateError:
-            pass
+        with suppress(_LateError), self._by(until):
+            for statement, part, near in parts:
+                if part:
+                    self._ask(statement, part, until, answers, near=near)
         if len(answers.milliseconds) > n_near:
             # The time of these is also of the vectors that they return.
             del answers.milliseconds[:n_near]
-        if not answers.distances:
+        return answers
+
+    def _judged(self, answers: Answers, asked: list[Query], filter_: str | None) -> Answers | None:
+        """Return exact answers if there is something to compare with; note what is missing."""
+        found = answers.distances
+        if not found:
             self._complete = False
             self._notes.append(
                 f"no exact query{_under(filter_)} ended within {_SHARE_OF_TRUTH:.0%} of "
                 "the time: recall was not measured; give a longer --timeout"
             )
             return None
-        if len(answers.distances) < len(asked):
+        if len(found) < len(asked):
             self._notes.append(
-                f"exact search{_under(filter_)} was slow: {len(answers.distances)} of {len(asked)} "
+                f"exact search{_under(filter_)} was slow: {len(found)} of {len(asked)} "
                 "queries were compared; a longer --timeout compares more"
             )
-        if not any(len(distances) for distances in answers.distances):
+        if not any(map(len, found)):
             self._notes.append(f"no query has a neighbour{_under(filter_)}: nothing was compared")
             return None
         return answers
