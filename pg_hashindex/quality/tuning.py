@@ -4,7 +4,7 @@ Both are arguments of a search, so the index itself is measured, as it is, and n
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -271,49 +271,42 @@ def _climb(
     at: _At, top: Measured, recall: float, row: IndexRow, exact_ms: float
 ) -> tuple[Measured, str | None]:
     """Take more candidates or effort until the recall is reached, or return why it is not."""
-    cause = None
-    while not top.reaches(recall) and cause is None:
-        # A count between two of them leads to the next, which a later run tries too.
-        candidates = next((count for count in _COUNTS if count >= 1.25 * top.candidates), None)
-        effort = 2 * (top.effort or 0) if row.access in BY_LISTS else 0
-        effort = effort if effort <= _MOST_PROBES else 0
-        tried = [] if candidates is None else [at(top.effort, candidates)]
-        tried += [at(effort, top.candidates)] if effort else []
+    while not top.reaches(recall):
+        found = f"{describe(top)} find {top.recall:.3g}"
+        tried = [*_raised(at, top, row)]
         if reaching := [point for point in tried if point.reaches(recall)]:
-            top = _cheapest(reaching)
-            continue
+            return _cheapest(reaching), None
         if not any(point.recall >= top.recall + _GAIN for point in tried):
             if top.candidates < CANDIDATES[-1]:
                 # Codes that put the true rows late need far more.
                 top = at(top.effort, CANDIDATES[-1])
                 continue
-            if candidates is not None and effort:
-                tried.append(at(effort, candidates))
-        top, cause = _step(top, tried, row.model_name if row.model_id else None, exact_ms)
-    return top, cause
+            if len(tried) == 2:
+                tried.append(at(tried[1].effort, tried[0].candidates))
+        if not tried:
+            return top, f"{found}, and more are not tried"
+        best = max(tried, key=lambda point: point.recall)
+        # Among equal recalls, prefer the point with one number doubled to that with both.
+        best = _cheapest([point for point in tried if point.recall >= best.recall - _GAIN])
+        if best.recall < top.recall + _GAIN:
+            others = "; ".join(f"{describe(point)} find {point.recall:.3g}" for point in tried)
+            why = f": by the codes of model {row.model_name} the missing rows are not near"
+            return top, f"{found}, and more do not help ({others}){why if row.model_id else ''}"
+        if best.p50_ms > max(exact_ms, _SLOW_MS):
+            return top, f"{found}, and with more of them an exact search is faster"
+        top = best
+    return top, None
 
 
-def _step(
-    top: Measured, tried: Sequence[Measured], model: str | None, exact_ms: float
-) -> tuple[Measured, str | None]:
-    """Return the next settings; or those of before, and why no other ones are better."""
-    found = f"{describe(top)} find {top.recall:.3g}"
-    if not tried:
-        return top, f"{found}, and more are not tried"
-    best = max(tried, key=lambda point: point.recall)
-    # Among equal recalls, prefer the point with one number doubled to that with both.
-    best = _cheapest([point for point in tried if point.recall >= best.recall - _GAIN])
-    if best.recall < top.recall + _GAIN:
-        others = "; ".join(f"{describe(point)} find {point.recall:.3g}" for point in tried)
-        why = (
-            ""
-            if model is None
-            else f": by the codes of model {model} the missing rows are not near"
-        )
-        return top, f"{found}, and more do not help ({others}){why}"
-    if best.p50_ms > max(exact_ms, _SLOW_MS):
-        return top, f"{found}, and with more of them an exact search is faster"
-    return best, None
+def _raised(at: _At, top: Measured, row: IndexRow) -> Iterator[Measured]:
+    """Measure with more candidates, then with more effort, unless these are too many."""
+    # A count between two of them leads to the next, which a later run tries too.
+    candidates = next((count for count in _COUNTS if count >= 1.25 * top.candidates), None)
+    if candidates is not None:
+        yield at(top.effort, candidates)
+    effort = 2 * (top.effort or 0)
+    if row.access in BY_LISTS and 0 < effort <= _MOST_PROBES:
+        yield at(effort, top.candidates)
 
 
 def _try_effort(at: _At, start: int, counts: Sequence[int], recall: float) -> None:
