@@ -339,6 +339,8 @@ def _best(
     """Return the fastest settings that reach the goal, or else the nearest, and why not."""
     allowed = [point for point in points if max_ms is None or point.p50_ms <= max_ms]
     reaching = [point for point in points if point.reaches(recall)]
+    if not reaching:
+        return _cheapest(allowed or points), cause
     # Fewer candidates or effort are never slower: if they were measured so, it was chance.
     times = {
         point: min(other.p50_ms for other in points if _within(point, other)) for point in reaching
@@ -348,14 +350,11 @@ def _best(
         for point in reaching
         if not any(other != point and _within(other, point) for other in reaching)
     ]
-    within = [point for point in needed if point in allowed]
-    if within:
+    if within := [point for point in needed if point in allowed]:
         return _fastest(within, times), None
-    if needed:
-        fastest = _fastest(needed, times)
-        nearest = _cheapest(allowed) if allowed else fastest
-        return nearest, f"{describe(fastest)} find {fastest.recall:.3g} in {fastest.p50_ms:.3g} ms"
-    return _cheapest(allowed or points), cause
+    fastest = _fastest(needed, times)
+    why = f"{describe(fastest)} find {fastest.recall:.3g} in {fastest.p50_ms:.3g} ms"
+    return _cheapest(allowed) if allowed else fastest, why
 
 
 def _fastest(points: Sequence[Measured], times: Mapping[Measured, float]) -> Measured:
