@@ -50,6 +50,7 @@ from ._shared import (
 
 _QUERIES = 100
 _BUILD_MEMORY = 2**30
+_LEAST_BUILD_MEMORY = 2**29
 # Queries that the table is searched exactly for, before a set is chosen.
 _DOCTORED = 30
 
@@ -127,8 +128,9 @@ def quickstart(
         first = advice.halfvec_index(found, recall)
         if index is None and chosen.kind == "vectors" and first:
             raise InvalidInputError(
-                f"the HNSW over the vectors of {found.table.name} does not fit into memory, and an "
-                f"index of vectors would take it; halfvecs fit: run first: {first[0]}"
+                f"the HNSW over the vectors of {found.table.name} does not fit into memory, or "
+                "does not reach the recall, and an index of vectors would take it: run first: "
+                f"{' '.join(first)}"
             )
         if index is not None:
             steps.refuse_other_options(index, options)
@@ -157,7 +159,8 @@ def quickstart(
                 confirm("Continue?")
             if not current:
                 _install(database_url)
-    build = min(memory or _BUILD_MEMORY, _BUILD_MEMORY)
+    # `memory` is the server's; lists, which are for little of it, are built with more.
+    build = min(max(memory or _BUILD_MEMORY, _LEAST_BUILD_MEMORY), _BUILD_MEMORY)
     if index is None:
         trained = None
         method = steps.method_of(chosen)

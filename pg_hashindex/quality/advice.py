@@ -6,6 +6,7 @@ nothing here asks the database.
 """
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ SAME_TIME, SAME_MS = 1.1, 5.0
 _FAST_MS = 5.0
 #: Why a set is taken that `--access` names.
 FORCED = "--access says so"
+#: The fewest rows that a model learns from.
+LEAST_ROWS = 1000
 # Writes a second: an insert takes 4 ms of CPU with HNSW over vectors, 3 over codes, .6 with lists.
 _SOME_WRITES, _MANY_WRITES = 30.0, 100.0
 # Rows of a tenant from which lists are the fastest where the table does not fit into memory, and
@@ -76,7 +79,7 @@ class There:
     kind
         What it is like: ``vectors``, ``codes``, ``codes in IVFFlat`` or ``lists``.
     method
-        Of pgvector's index: ``hnsw`` or ``ivfflat``; else empty.
+        Of pgvector's index: ``hnsw`` or ``ivfflat``; empty for lists.
     reaches
         Whether a setting that was measured reaches the recall; None where none was measured.
     """
@@ -115,6 +118,8 @@ class Facts:
         Whether it is one plain table with a key, which lists need.
     stores
         Whether a column of codes can be added to it.
+    codes
+        Whether codes rank by the distance: not by l1.
     there
         Indexes of the column.
     candidates
@@ -133,6 +138,7 @@ class Facts:
     tenant_rows: int | None = None
     plain: bool = True
     stores: bool = True
+    codes: bool = True
     there: tuple[There, ...] = ()
     candidates: Mapping[str, int] = field(default_factory=dict)
 
@@ -175,7 +181,8 @@ def choose(facts: Facts, access: str | None = None) -> Choice:
     kept = [
         one
         for one in facts.there
-        if (access is None or one.method == access == "hnsw") and _serves(facts, one, kind)
+        if (access is None or (not one.set and one.method == access == "hnsw"))
+        and _serves(facts, one, kind)
     ]
     # A name first, then halfvecs before vectors: the smaller.
     best = min(kept, key=lambda one: (not one.set, one.bytes, one.name), default=None)
@@ -205,6 +212,9 @@ def _serves(facts: Facts, one: There, kind: Kind) -> bool:
 def _stays(facts: Facts, one: There, kind: Kind) -> bool:
     """Return whether an index serves as well as the set of a kind that the rules take."""
     fits = one.bytes <= facts.left
+    if one.kind == "vectors" and one.method == "ivfflat":
+        # Probes that reach the recall read many lists: ten times a graph's time.
+        return fits and kind == "exact"
     if one.kind == kind:
         return fits or kind in ("codes in IVFFlat", "lists")
     if one.kind == "vectors":
@@ -216,12 +226,13 @@ def _stays(facts: Facts, one: There, kind: Kind) -> bool:
 def _sizes(facts: Facts) -> dict[Kind, int]:
     # The cuts that a sample chooses differ by the draw.
     bits = code_bits(facts.dimension)
-    sizes: dict[Kind, int] = {
-        "codes": hnsw_bytes(facts.rows, "bit", bits),
-        "codes in IVFFlat": ivfflat_bytes(facts.rows, "bit", bits),
-    }
+    sizes: dict[Kind, int] = {}
     if facts.dimension <= HNSW_DIMENSIONS["halfvec"]:
         sizes["vectors"] = hnsw_bytes(facts.rows, "halfvec", facts.dimension)
+    if not facts.codes:
+        return sizes
+    sizes["codes"] = hnsw_bytes(facts.rows, "bit", bits)
+    sizes["codes in IVFFlat"] = ivfflat_bytes(facts.rows, "bit", bits)
     if facts.toasted and facts.stores:
         stored = math.ceil(facts.rows * bits / 8)
         sizes["stored codes"] = sizes["codes"] + stored
@@ -250,10 +261,13 @@ def _by_rules(facts: Facts, sizes: Mapping[Kind, int]) -> tuple[Kind, str]:
     exact = f"an exact search of {facts.rows} rows takes {facts.exact_ms:.3g} ms"
     if facts.exact_ms <= _FAST_MS:
         return "exact", f"{exact}, which is fast enough"
+    if not facts.codes or facts.rows < LEAST_ROWS:
+        why = exact if not facts.codes else f"{exact}, and a model learns nothing from so few"
+        return ("vectors" if "vectors" in sizes else "exact"), why
     if facts.tenant is not None and facts.tenant_rows is not None:
         rows = facts.tenant_rows
         largest = f"the largest {facts.tenant} has {rows} rows"
-        least, most = _TENANT_IN_MEMORY if facts.in_memory else (_TENANT_ON_DISK, facts.rows)
+        least, most = _TENANT_IN_MEMORY if facts.in_memory else (_TENANT_ON_DISK, math.inf)
         if rows < least:
             return "exact", f"{largest}, which a b-tree on {facts.tenant} finds for exact search"
         if rows <= most and "lists" in sizes:
@@ -388,6 +402,11 @@ def facts_of(found: Diagnosis, goal: float) -> Facts | None:
         return None
     fits = {fit.code: fit for fit in found.codes}
     known = {"codes": fits.get(GRAPH_METHOD), "lists": fits.get(METHOD)}
+    tenant = found.tenant
+    if tenant is not None and tenant.source != "--tenant" and tenant.tenants == 1:
+        # A search within the only one leaves no row out.
+        tenant = None
+    largest = None if tenant is None else tenant.largest
     return Facts(
         rows=table.vectors,
         dimension=table.dimension,
@@ -397,10 +416,11 @@ def facts_of(found: Diagnosis, goal: float) -> Facts | None:
         exact_ms=exact_ms,
         parts=table.parts,
         writes=table.writes if found.writes is None else found.writes,
-        tenant=None if found.tenant is None else found.tenant.column,
-        tenant_rows=None if found.tenant is None else found.tenant.largest,
+        tenant=None if tenant is None else tenant.column,
+        tenant_rows=None if largest is None else round(largest * (1 - table.null_share)),
         plain=table.without_codes is None,
         stores=table.kind != "partition",
+        codes=found.metric != "l1",
         there=tuple(_there(found, goal)),
         candidates={kind: fit.candidates for kind, fit in known.items() if fit is not None},
     )
@@ -425,12 +445,12 @@ def _there(found: Diagnosis, goal: float) -> Iterator[There]:
                 command += f"{_nearest(found.k)} --apply"
         yield There(
             name.name, name.set, kind, name.bytes, None if text is None else True, name.p50_ms,
-            text or "", command,
+            text or "", command, "" if kind == "lists" else name.access,
         )  # fmt: skip
     for index in found.indexes:
         if (
             index.valid
-            and index.condition is None
+            and index.condition in (None, f"{found.table.quoted_column} IS NOT NULL")
             and index.metric in (None, found.metric)
             and _bare(index.name) not in behind
         ):
@@ -444,6 +464,8 @@ def _there(found: Diagnosis, goal: float) -> Iterator[There]:
             text = command = None
             if best is not None:
                 text = f"it finds {best.recall:.1%} of the true {found.k} nearest"
+                if index.condition is not None:
+                    text += f", in searches WHERE {index.condition}"
                 if not best.current:
                     module = f"{index.method}.{index.setting}"
                     text += f" with {module} = {best.value}"
@@ -497,6 +519,8 @@ def _decision(found: Diagnosis, chosen: Choice, goal: float) -> Advice:
         )
         return Advice("unknown", f"{text[0].upper()}{text[1:]}")
     text = f"Take {_NAMES[chosen.kind]}, about {megabytes(size)}: {chosen.why}."
+    if chosen.kind == "stored codes":
+        text += " PostgreSQL writes the table again for it: searches and writes wait."
     return Advice(chosen.kind, text, _commands(found, chosen.kind, goal))
 
 
@@ -509,10 +533,18 @@ def tenant_btree(found: Diagnosis) -> tuple[str, ...]:
     return (f"CREATE INDEX {found.table.concurrently}ON {found.table.name} ({column});",)
 
 
-def index_of_l1(table: TableFacts) -> str:
-    """Return the statement for an index of pgvector by l1, which no set is ordered by."""
-    operators = f"{table.quoted_column} {table.type}_l1_ops"
-    return f"CREATE INDEX {table.concurrently}ON {table.name} USING hnsw ({operators})"
+def index_of_l1(table: TableFacts) -> str | None:
+    """Return the statement for an index of pgvector by l1, which no set is ordered by.
+
+    None beyond the dimensions that pgvector indexes.
+    """
+    if table.dimension > HNSW_DIMENSIONS["halfvec"]:
+        return None
+    wide = table.dimension > HNSW_DIMENSIONS[table.type]
+    kind, indexed = "halfvec" if wide else table.type, table.quoted_column
+    if wide or not table.declared:
+        indexed = f"({indexed}::{kind}({table.dimension}))"
+    return f"CREATE INDEX {table.concurrently}ON {table.name} USING hnsw ({indexed} {kind}_l1_ops)"
 
 
 _NAMES: Mapping[Kind, str] = {
@@ -564,7 +596,7 @@ def _commands(found: Diagnosis, kind: Kind, goal: float) -> tuple[str, ...]:
 
 
 def halfvec_index(found: Diagnosis, goal: float) -> tuple[str, ...]:
-    """Return the statement for an HNSW over halfvecs, if that over the vectors does not fit.
+    """Return statements for an HNSW over halfvecs, if that which is there does not serve.
 
     A set of vectors takes an index that is there.
     """
@@ -577,14 +609,25 @@ def halfvec_index(found: Diagnosis, goal: float) -> tuple[str, ...]:
         and index.condition is None
         and index.metric == found.metric
     ]
-    fits = facts is None or any(index.expression or index.bytes <= facts.left for index in graphs)
-    if table.type != "vector" or not graphs or fits:
+    if table.type != "vector" or not graphs or facts is None:
+        return ()
+    short = {one.name for one in facts.there if not one.set and one.reaches is False}
+    # A new one would find no more than one that is built as we build it.
+    poor = [index for index in graphs if index.name in short and not _is_thorough(index)]
+    if any((i.expression or i.bytes <= facts.left) and i not in poor for i in graphs):
         return ()
     expression = f"({table.quoted_column}::halfvec({table.dimension})) halfvec_{found.metric}_ops"
     return (
+        *(f"DROP INDEX {table.concurrently}{index.name};" for index in poor if index.expression),
         f"CREATE INDEX {table.concurrently}ON {table.name} USING hnsw ({expression}) "
         "WITH (ef_construction = 128);",
     )
+
+
+def _is_thorough(index: VectorIndex) -> bool:
+    """Return whether a graph was built with at least the effort of our own."""
+    options = dict(option.split("=", 1) for option in index.options)
+    return int(options.get("ef_construction", 64)) >= 128
 
 
 def _quickstart(found: Diagnosis, kind: Kind, goal: float) -> str:
@@ -720,7 +763,8 @@ def _dead(found: Diagnosis) -> Iterator[Advice]:
 
 
 def _unused(found: Diagnosis) -> Iterator[Advice]:
-    if len(found.indexes) < 2:
+    # A standby counts its own searches alone.
+    if len(found.indexes) < 2 or found.table.standby:
         return
     kept = {one.name for one in found.sets if one.taken} | {name.relation for name in found.names}
     for index in found.indexes:
@@ -747,10 +791,20 @@ def _toast(found: Diagnosis) -> Iterator[Advice]:
     )
     column = f"ALTER TABLE {table.name} ALTER COLUMN {table.quoted_column}"
     if table.type == "vector" and 2 * table.dimension + 8 < _IN_ROWS:
+        text += " In half precision they would stay in their rows."
+        if found.names:
+            yield Advice("toast", f"{text} Drop the indexes of pg_hashindex before that.")
+            return
+        # PostgreSQL would make them again for the type that they had.
+        direct = [index for index in found.indexes if index.expression is None]
         yield Advice(
             "toast",
-            f"{text} In half precision they would stay in their rows.",
-            (f"{column} TYPE halfvec({table.dimension});  -- rewrites and locks the table",),
+            text,
+            (
+                *(f"DROP INDEX {index.name};" for index in direct),
+                f"{column} TYPE halfvec({table.dimension});  -- rewrites and locks the table",
+                *(_as_halfvec(table, index) for index in direct),
+            ),
         )
     elif table.vector_bytes <= _MOST_IN_ROWS and table.storage != "main":
         where = "its partitions' rows" if table.kind == "partitioned table" else "the rows"
@@ -765,6 +819,17 @@ def _toast(found: Diagnosis) -> Iterator[Advice]:
         )
     else:
         yield Advice("toast", text)
+
+
+def _as_halfvec(table: TableFacts, index: VectorIndex) -> str:
+    """Return the statement for an index of a column that has become one of halfvecs."""
+    operators = re.sub("^vector_", "halfvec_", index.operator_class)
+    options = f" WITH ({', '.join(index.options)})" if index.options else ""
+    condition = f" WHERE {index.condition}" if index.condition else ""
+    return (
+        f"CREATE INDEX {table.concurrently}ON {table.name} USING {index.method} "
+        f"({table.quoted_column} {operators}){options}{condition};"
+    )
 
 
 def slower(milliseconds: float, exact_ms: float) -> str | None:

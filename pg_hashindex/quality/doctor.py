@@ -504,6 +504,10 @@ class _Doctor:
         told = read_tenants(self._connection, self._oid, self._tenant)
         sure = next((one for one in told if one.source != "the key"), None)
         guessed = next((one for one in told if one.source == "the key"), None)
+        if sure is not None and sure.largest is None:
+            name = found.table.name
+            unknown = f"how large tenants are is not known, so they do not count: ANALYZE {name}"
+            found = replace(found, notes=[*found.notes, unknown])
         return replace(found, tenant=sure, key_tenant=guessed)
 
     def _measure(self, asked: list[Query], diagnosis: Diagnosis) -> dict[str, float | None]:

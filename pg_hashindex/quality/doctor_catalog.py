@@ -104,6 +104,13 @@ def read_facts(
         notes.append(
             "some partitions are foreign tables: their sizes and indexes are on other servers"
         )
+    if row.pop("has_indexed_parts"):
+        notes.append(
+            "partitions have vector indexes of their own, which are not measured: run the doctor "
+            "for one, or attach them to an index of the table by ALTER INDEX ... ATTACH PARTITION"
+        )
+    if row["standby"]:
+        notes.append("a standby does not count the writes of the primary: give --writes")
     if row.pop("has_hidden"):
         notes.append("row security hides rows from this role: figures are of the others")
     name = source.table.as_string(source.connection)

@@ -14,6 +14,7 @@ _LITERAL = re.compile(r"'(?:[^']|'')*'")
 _COMPARISON = re.compile(
     r"\(*(?P<column>.+?)\)*(?P<cast>::[a-z ]+)?\)* (?P<operator>=|[<>]=?) (.+)"
 )
+_CAST = re.compile(r'::"?[a-z_][a-z0-9_ ]*"?(\(\d+(,\d+)?\))?(\[\])?')
 # PostgreSQL writes a varchar as text in comparisons; any other cast keeps an index from being used.
 _CAST_FREELY = {"character varying": "::text"}
 
@@ -50,7 +51,7 @@ def _columns(text: str, types: Mapping[str, str]) -> tuple[str, ...]:
         if found is None:
             continue
         column = found["column"].rpartition(".")[2]
-        others = set(re.findall(r'"[^"]+"|[a-z_][a-z0-9_$]*', found[4]))
+        others = set(re.findall(r'"[^"]+"|[a-z_][a-z0-9_$]*', _CAST.sub("", found[4])))
         cast = found["cast"] or ""
         if (
             column in types

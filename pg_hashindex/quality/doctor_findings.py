@@ -61,6 +61,8 @@ class TableFacts:
         Partitions; 1 for a plain table.
     policies
         Whether the table has row security.
+    standby
+        Whether the server is one, whose statistics are of its own searches.
     primary_key
         The columns of the primary key.
     other_key
@@ -88,6 +90,7 @@ class TableFacts:
     writes: float
     parts: int
     policies: bool
+    standby: bool
     primary_key: list[str] | None
     other_key: list[str] | None
 

@@ -178,12 +178,19 @@ def choose(
             )
         kinds: dict[str | None, advice.Kind] = {"lists": "lists", "ivfflat": "codes in IVFFlat"}
         # A model learns nothing from few rows.
-        few = found.table.vectors < 1000
+        few = found.table.vectors < advice.LEAST_ROWS
         kind = kinds.get(access, "vectors" if few else "codes")
         why = f"pgvector's index serves a {found.table.kind}" if access is None else advice.FORCED
         return advice.Choice(kind, why, ())
+    # A set takes no partial index.
+    whole = {each.name for each in found.indexes if each.condition is None}
     facts = replace(
-        facts, there=tuple(one for one in facts.there if one.kind == "vectors" and not one.set)
+        facts,
+        there=tuple(
+            one
+            for one in facts.there
+            if one.kind == "vectors" and not one.set and one.name in whole
+        ),
     )
     return advice.choose(facts, access)
 
@@ -192,9 +199,10 @@ def refuse_l1(found: Diagnosis) -> None:
     """Refuse a distance that no index of pg_hashindex has; say what to take."""
     if found.metric != "l1":
         return
+    statement = advice.index_of_l1(found.table)
+    own = "" if statement is None else f"take pgvector's own, {statement}; or "
     raise InvalidInputError(
-        "no index of pg_hashindex searches by l1: take pgvector's own, "
-        f"{advice.index_of_l1(found.table)}; or give --metric l2, cosine or ip"
+        f"no index of pg_hashindex searches by l1: {own}give --metric l2, cosine or ip"
     )
 
 

@@ -9,7 +9,7 @@ WHERE l.relation = to_regclass($1)::oid AND l.granted AND l.mode = 'AccessExclus
 
 -- name: facts
 -- A table and its vectors, by the catalogs and statistics. $1: the table's oid; $2: the column.
--- The columns are fields of TableFacts, but for the last two.
+-- The columns are fields of TableFacts, but for the last three.
 WITH leaf AS (
     SELECT c.oid, c.reltoastrelid, c.reltuples, c.relkind FROM pg_catalog.pg_class c
     WHERE c.relkind <> 'p'
@@ -51,14 +51,21 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
            (greatest(0::float8, sum(s.n_tup_ins)::float8 - sum(greatest(l.reltuples, 0::real))::float8)
                + sum(s.n_tup_upd - s.n_tup_hot_upd + s.n_tup_del)::float8)
            / greatest(3600::float8, pg_catalog.date_part('epoch', now() - (
-               SELECT coalesce(d.stats_reset, pg_postmaster_start_time()) FROM pg_catalog.pg_stat_database d
+               -- Counts outlive a restart. Until they are reset, the archiver's tell since when there are some.
+               SELECT coalesce(d.stats_reset, (SELECT a.stats_reset FROM pg_catalog.pg_stat_archiver a), pg_postmaster_start_time())
+               FROM pg_catalog.pg_stat_database d
                WHERE d.datname = current_database()
            ))), 0::float8
        )::float8 AS writes,
        greatest(1, count(*) FILTER (WHERE r.relkind = 'p'))::integer AS parts, r.relrowsecurity AS policies,
+       pg_is_in_recovery() AS standby,
        (SELECT k.names FROM key k WHERE k.is_primary) AS primary_key,
        (SELECT k.names FROM key k WHERE NOT k.is_primary
         ORDER BY pg_catalog.cardinality(k.names), k.names LIMIT 1) AS other_key,
+       r.relkind = 'p' AND bool_or(EXISTS (
+           SELECT FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid AND NOT i.relispartition
+           JOIN pg_catalog.pg_am am ON am.oid = i.relam AND am.amname IN ('hnsw', 'ivfflat') WHERE x.indrelid = l.oid
+       )) AS has_indexed_parts,
        bool_or(l.relkind = 'f') AS has_foreign, row_security_active($1::oid) AS has_hidden
 FROM pg_catalog.pg_class r JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid,
      leaf l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid

@@ -43,8 +43,9 @@ def docs(bare, points):
 
 @pytest.fixture
 def slow_machine(monkeypatch):
-    """No exact search is fast enough, so that small tables get a set."""
+    """No exact search is fast enough, and no table too small to learn from."""
     monkeypatch.setattr(advice, "_FAST_MS", -1)
+    monkeypatch.setattr(advice, "LEAST_ROWS", 1)
 
 
 @pytest.fixture

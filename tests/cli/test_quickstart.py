@@ -492,13 +492,14 @@ def test_tenants(start, bare):
 def test_tenants_of_a_policy(start, bare):
     """Lists that are chosen for tenants are made within them, as by the command of doctor."""
     bare.execute("ALTER TABLE docs ADD team int NOT NULL DEFAULT 1")
+    bare.execute("UPDATE docs SET team = 2 WHERE id % 5 = 0")
     bare.execute("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
     bare.execute("CREATE POLICY own ON docs USING (team = current_setting('app.team')::int)")
     bare.execute("VACUUM ANALYZE docs")
     said = start("--yes").stderr
-    assert "the largest team has 1500 rows" in said
+    assert "the largest team has 1200 rows" in said
     assert "row security: on" in said
-    assert "tenants: team (a policy), 1 of at most 1500" in said
+    assert "tenants: team (a policy), 2 of at most 1200" in said
     assert HashIndex.open(bare, NAME).tenant_column == "team"
     assert "making an index" not in start().stderr
 
@@ -671,11 +672,8 @@ def test_usage(start):
     assert "memory is '1 mile'" in start("--memory", "1 mile", code=2).stderr
 
 
-def test_memory_reaches_the_build(start, bare, monkeypatch):
-    little = start("--access", "lists", "--yes", "--memory", "64MB", code=3).stderr
-    assert "in 64MB of memory; the least is --memory 257MB" in little
-    # The rest is done by the same command with more.
-    start("--access", "lists", "--yes", "--memory", "300MB")
+def test_lists_for_little_memory_are_built_with_enough(start, bare):
+    start("--access", "lists", "--yes", "--memory", "64MB")
     assert HashIndex.open(bare, NAME).access == "lists"
 
 

@@ -33,6 +33,11 @@ def test_rules():
     assert kind(writes=200.0, plain=False) == "codes in IVFFlat"
     # pgvector indexes halfvecs of 4,000 dimensions at the most.
     assert kind(dimension=5000) == "codes"
+    # No model learns from so few, and no code ranks by l1.
+    assert kind(rows=999, writes=200.0) == "vectors"
+    assert kind(rows=999, dimension=5000) == "exact"
+    assert kind(codes=False, writes=200.0) == "vectors"
+    assert kind(codes=False, dimension=5000) == "exact"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +45,7 @@ def test_rules():
     [
         (4096, 500, "exact"), (4096, 1000, "lists"), (4096, 50_000, "lists"),
         (4096, 60_000, "vectors"), (350, 2900, "exact"), (350, 3000, "lists"),
-        (350, 60_000, "lists"),
+        (350, 60_000, "lists"), (350, 400_000, "lists"),
     ],
 )  # fmt: skip
 def test_tenants(memory, rows, expected):
@@ -62,6 +67,10 @@ def test_an_index_that_is_there():
     named = There("docs", "codes of docs:1 in hnsw", "codes", 140 * MB, True, 1.2)
     assert choose(replace(TEXTS, there=(graph, halves))).there == halves
     assert choose(replace(TEXTS, there=(graph, halves, named))).there == named
+    # IVFFlat reads all of its lists to reach a recall, so it reaches each.
+    lists = There("lists", "", "vectors", 350 * MB, True, 95.0, method="ivfflat")
+    assert kind(there=(lists,)) == "vectors"
+    assert kind(there=(lists,), exact_ms=4.0) == "keep"
 
 
 def test_recalls_and_times_that_differ_by_the_draw_change_nothing():
