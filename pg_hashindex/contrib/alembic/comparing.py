@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,8 @@ _OPERATIONS: dict[
     type[Swap | Configure], tuple[str, type[SwapHashIndexOp | ConfigureHashIndexOp]]
 ] = {Swap: ("set", SwapHashIndexOp), Configure: ("settings", ConfigureHashIndexOp)}
 
+# The schema and the name of a table; the schema is None in the default one.
+_Place = tuple[str | None, str]
 # Dimension by name and version.
 _Sizes = dict[tuple[str, int], int]
 
@@ -199,7 +201,6 @@ def _pairs(
         for place, table in tables.items()
         for name, index in declared_on(table).items()
     }
-    names = {name for name, _ in declared}
     gone = {
         (operation.schema, operation.table_name)
         for operation in upgrade_ops.ops
@@ -209,34 +210,14 @@ def _pairs(
     existing = {name: _as_compared(found, compared) for name, found in existing.items()}
     paired = set()
     for (name, place), index in sorted(declared.items(), key=lambda item: str(item[0])):
-        found = existing.get(name)
-        if found is not None and (name, _place_of(found)) in {*declared} - {(name, place)}:
-            # Another table declares an index of this name, too.
-            found = None
-        longer = _longer_names(name, place[0] or default_schema or "")
-        second = next((existing[one] for one in longer if one in {*existing} - names), None)
-        if (
-            second is not None
-            and _place_of(second) == place
-            and (found is None or _place_of(found) != place)
-        ):
-            found = second
+        found = _existing_of(name, place, declared, existing, default_schema)
         paired.add(name if found is None else found.spec.name)
-        trouble = None
-        if found is not None and not found.is_there:
-            trouble = (
-                "which does not exist; if that was renamed, run pg-hashindex index repair, and "
-                f"else pg-hashindex index drop, with {name}"
-            )
-        elif found is not None and _place_of(found) not in compared:
-            trouble = "which is not compared; choose another name"
-        if found is not None and trouble is not None:
+        if found is not None and (trouble := _trouble(name, found, compared)) is not None:
             table = found.spec.qualified_table
             _log.warning("hash index %r is there already, of table %s, %s", name, table, trouble)
             found = None
-        if context.run_object_filters(
-            index, name, _KIND, False, None if found is None else _as_item(found)
-        ):
+        item = None if found is None else _as_item(found)
+        if context.run_object_filters(index, name, _KIND, False, item):
             yield name, index, found
     for name, found in existing.items():
         if (
@@ -248,17 +229,49 @@ def _pairs(
             yield name, None, found
 
 
+def _existing_of(
+    name: str,
+    place: _Place,
+    declared: Collection[tuple[str, _Place]],
+    existing: dict[str, Existing],
+    default_schema: str | None,
+) -> Existing | None:
+    """Find the index that is declared under a name on a table; it may have a longer name."""
+    found = existing.get(name)
+    if found is not None and (name, _place_of(found)) in {*declared} - {(name, place)}:
+        # Another table declares an index of this name, too.
+        found = None
+    others = {*existing} - {one for one, _ in declared}
+    longer = _longer_names(name, place[0] or default_schema or "")
+    second = next((existing[one] for one in longer if one in others), None)
+    if second is None or _place_of(second) != place:
+        return found
+    return found if found is not None and _place_of(found) == place else second
+
+
+def _trouble(name: str, found: Existing, compared: Collection[_Place]) -> str | None:
+    """Say why an index that is there cannot be compared with a declared one, and what to do."""
+    if not found.is_there:
+        return (
+            "which does not exist; if that was renamed, run pg-hashindex index repair, and "
+            f"else pg-hashindex index drop, with {name}"
+        )
+    if _place_of(found) not in compared:
+        return "which is not compared; choose another name"
+    return None
+
+
 def _longer_names(name: str, schema: str) -> Iterator[str]:
     """Yield names that ``hashindex._declared_name`` gives where another schema has the name."""
     yield f"{schema}_{name}"
     yield f"{name[:31]}_{hashlib.md5(schema.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
-def _place_of(found: Existing) -> tuple[str | None, str]:
+def _place_of(found: Existing) -> _Place:
     return found.spec.schema, found.spec.table
 
 
-def _as_compared(found: Existing, compared: set[tuple[str | None, str]]) -> Existing:
+def _as_compared(found: Existing, compared: Collection[_Place]) -> Existing:
     """Name the table as the metadata does: without its schema if the search_path finds it."""
     place = _place_of(found)
     if place in compared or not found.visible or (None, found.spec.table) not in compared:
@@ -393,5 +406,5 @@ def _check_dimension(declared: HashIndex, spec: IndexSpec, sizes: _Sizes) -> Non
         )
 
 
-def _place(schema: str | None, table: str, default_schema: str | None) -> tuple[str | None, str]:
+def _place(schema: str | None, table: str, default_schema: str | None) -> _Place:
     return (None if schema == default_schema else schema, table)
