@@ -299,13 +299,7 @@ def _changes(
     gone: set[tuple[str | None, str, str]],
 ) -> tuple[list[MigrateOperation], list[MigrateOperation]]:
     """Return the operations before all changes of tables, and those after them."""
-    drop: list[MigrateOperation] = []
-    if found is not None:
-        options = {**found.spec.options}
-        if options.get("metric") == found.model_metric:
-            del options["metric"]
-        dropped = found.spec.name if declared is None else name
-        drop = [DropHashIndexOp(dropped, replace(found.spec, options=options))]
+    drop: list[MigrateOperation] = [] if found is None else [_drop(name, found)]
     if declared is None:
         _log.info("Detected removed hash index %r", name)
         return drop, []
@@ -321,23 +315,8 @@ def _changes(
             return [], []
         _log.info("Detected added hash index %r", name)
         return [], [CreateHashIndexOp(spec)]
-    primary = [column.name for column in declared.column.table.primary_key]
-    kept = spec.options.get("key_columns", primary)
-    has = found.spec.options["key_columns"]
-    if not {*has} <= {column.name for column in declared.column.table.c}:
-        renamed = (
-            "hash index %r has the key %s: if a column was renamed, run pg-hashindex index repair"
-        )
-        _log.warning(renamed, name, ", ".join(has))
-    elif kept and not same_option(kept, has):
-        # Searches join their answers by the primary key, if the declaration names no other.
-        spec = replace(spec, options=spec.options | {"key_columns": kept})
-    read = [*found.spec.options["key_columns"], found.spec.options.get("tenant")]
-    is_another = declared.dimension not in (None, found.dimension) or any(
-        # Triggers and searches read them.
-        (found.spec.schema, found.spec.table, column) in gone
-        for column in read
-    )
+    spec = _with_key(spec, declared, found)
+    is_another = _is_another(declared, found, gone)
     changes = [] if is_another else _as_known(spec, found, sizes).changes_from(found.spec)
     if is_another or any(isinstance(change, Drop) for change in changes):
         _log.info("Detected hash index %r, to be recreated", name)
@@ -350,6 +329,40 @@ def _changes(
             _log.info("Detected %s of hash index %r: %s", part, name, ", ".join(change.options))
             made.append(operation(name, change.options, change.existing, **place))
     return [], made
+
+
+def _drop(name: str, found: Existing) -> DropHashIndexOp:
+    """Return the operation that drops an index, and can make it again."""
+    options = {**found.spec.options}
+    if options.get("metric") == found.model_metric:
+        del options["metric"]
+    return DropHashIndexOp(name, replace(found.spec, options=options))
+
+
+def _with_key(spec: IndexSpec, declared: HashIndex, found: Existing) -> IndexSpec:
+    """Name the primary key, by which searches join their answers, if the declaration names none."""
+    primary = [column.name for column in declared.column.table.primary_key]
+    kept = spec.options.get("key_columns", primary)
+    has = found.spec.options["key_columns"]
+    if not {*has} <= {column.name for column in declared.column.table.c}:
+        renamed = (
+            "hash index %r has the key %s: if a column was renamed, run pg-hashindex index repair"
+        )
+        _log.warning(renamed, spec.name, ", ".join(has))
+    elif kept and not same_option(kept, has):
+        return replace(spec, options=spec.options | {"key_columns": kept})
+    return spec
+
+
+def _is_another(
+    declared: HashIndex, found: Existing, gone: set[tuple[str | None, str, str]]
+) -> bool:
+    """Return whether no change of options can make an index the declared one."""
+    # Triggers and searches read these columns.
+    read = [*found.spec.options["key_columns"], found.spec.options.get("tenant")]
+    return declared.dimension not in (None, found.dimension) or any(
+        (found.spec.schema, found.spec.table, column) in gone for column in read
+    )
 
 
 def _dropped_columns(upgrade_ops: ops.UpgradeOps) -> set[tuple[str | None, str, str]]:
