@@ -37,6 +37,19 @@ _OPTIONS = {
     VectorStoreQueryMode.SPARSE: ("configuration",),
     VectorStoreQueryMode.TEXT_SEARCH: ("configuration",),
 }
+# Fields of a query that its mode needs.
+_NEEDS = {
+    VectorStoreQueryMode.DEFAULT: ("query_embedding",),
+    VectorStoreQueryMode.MMR: ("query_embedding",),
+    VectorStoreQueryMode.HYBRID: ("query_embedding", "query_str"),
+    VectorStoreQueryMode.SPARSE: ("query_str",),
+    VectorStoreQueryMode.TEXT_SEARCH: ("query_str",),
+}
+
+_Where = sa.ColumnElement[bool] | None
+_Given = dict[str, Any]
+# Rows and their scores, the best first.
+_Found = list[tuple[Row, float]]
 
 
 def _in_thread(method: Callable[..., Any]) -> Any:
@@ -132,7 +145,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         if (where := self._where(filters, node_ids)) is not None:
             self._delete(where)
 
-    def _delete(self, where: sa.ColumnElement[bool] | None) -> None:
+    def _delete(self, where: _Where) -> None:
         with shallow():
             self._documents.delete_matching(where)
 
@@ -186,47 +199,55 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         )
 
     def _found(
-        self,
-        mode: VectorStoreQueryMode,
-        query: VectorStoreQuery,
-        where: sa.ColumnElement[bool] | None,
-        options: dict[str, Any],
-    ) -> list[tuple[Row, float]]:
-        k, modes = query.similarity_top_k, VectorStoreQueryMode
+        self, mode: VectorStoreQueryMode, query: VectorStoreQuery, where: _Where, options: _Given
+    ) -> _Found:
+        for needed in _NEEDS[mode]:
+            if getattr(query, needed) is None:
+                raise InvalidInputError(f"a query of mode {mode.value} needs {needed}")
+        if mode == VectorStoreQueryMode.DEFAULT:
+            return self._nearest(query, where, options)
+        if mode == VectorStoreQueryMode.MMR:
+            return self._diverse(query, where, options)
+        if mode == VectorStoreQueryMode.HYBRID:
+            return self._hybrid(query, where, options)
+        return self._by_words(query, where, options)
+
+    def _by_words(self, query: VectorStoreQuery, where: _Where, options: _Given) -> _Found:
+        words: Any = query.query_str
+        top = query.sparse_top_k or query.similarity_top_k
+        return self._documents.by_words(words, top, where, options.get("configuration"))
+
+    def _hybrid(self, query: VectorStoreQuery, where: _Where, options: _Given) -> _Found:
         vector: Any = query.query_embedding
         words: Any = query.query_str
-        configuration = options.get("configuration")
-        if vector is None and mode in (modes.DEFAULT, modes.MMR, modes.HYBRID):
-            raise InvalidInputError(f"a query of mode {mode.value} needs query_embedding")
-        if words is None and mode in (modes.HYBRID, modes.SPARSE, modes.TEXT_SEARCH):
-            raise InvalidInputError(f"a query of mode {mode.value} needs query_str")
-        if mode in (modes.SPARSE, modes.TEXT_SEARCH):
-            top = query.sparse_top_k or k
-            return self._documents.by_words(words, top, where, configuration)
-        if mode == modes.HYBRID:
-            best = query.hybrid_top_k or k
-            return self._documents.hybrid(
-                vector,
-                words,
-                best,
-                where,
-                vector_weight=0.5 if query.alpha is None else query.alpha,
-                depth=max(best, k, query.sparse_top_k) if query.sparse_top_k else None,
-                configuration=configuration,
-            )
-        asked = SearchOptions(
-            where=where, candidates=options.get("candidates"), effort=options.get("effort")
+        k = query.similarity_top_k
+        best = query.hybrid_top_k or k
+        return self._documents.hybrid(
+            vector,
+            words,
+            best,
+            where,
+            vector_weight=0.5 if query.alpha is None else query.alpha,
+            depth=max(best, k, query.sparse_top_k) if query.sparse_top_k else None,
+            configuration=options.get("configuration"),
         )
-        if mode == modes.DEFAULT:
-            found = self._documents.search(vector, k, asked)
-            return [(row, self._similarity(distance)) for row, distance in found]
+
+    def _nearest(self, query: VectorStoreQuery, where: _Where, options: _Given) -> _Found:
+        vector: Any = query.query_embedding
+        asked = _search_options(where, options)
+        found = self._documents.search(vector, query.similarity_top_k, asked)
+        return [(row, self._similarity(distance)) for row, distance in found]
+
+    def _diverse(self, query: VectorStoreQuery, where: _Where, options: _Given) -> _Found:
+        vector: Any = query.query_embedding
         threshold = query.mmr_threshold
         if threshold is None:
             threshold = options.get("mmr_threshold")
         if threshold is not None and not 0 <= threshold <= 1:
             raise InvalidInputError(f"mmr_threshold is {threshold}; it must be 0 to 1")
-        k = as_count("k", k)
+        k = as_count("k", query.similarity_top_k)
         fetched = as_optional_count("fetch_k", options.get("fetch_k")) or max(4 * k, 20)
+        asked = _search_options(where, options)
         near = self._documents.search(vector, max(fetched, k), asked, with_embedding=True)
         # A vector of zeros has no cosine, by which LlamaIndex chooses.
         if not np.any(vector):
@@ -258,7 +279,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         filters: MetadataFilters | None,
         node_ids: list[str] | None = None,
         doc_ids: list[str] | None = None,
-    ) -> sa.ColumnElement[bool] | None:
+    ) -> _Where:
         """Write filters as an expression; None if there are none."""
         columns = self._documents.table.columns
         parts: list[dict[str, Any]] = [] if filters is None else [as_dictionary(filters)]
@@ -275,6 +296,12 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
     aclear = _in_thread(clear)
     aget_nodes = _in_thread(get_nodes)
     aquery = _in_thread(query)
+
+
+def _search_options(where: _Where, options: _Given) -> SearchOptions:
+    return SearchOptions(
+        where=where, candidates=options.get("candidates"), effort=options.get("effort")
+    )
 
 
 def _entry_of(node: BaseNode) -> Entry:
