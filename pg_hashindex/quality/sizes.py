@@ -38,6 +38,8 @@ def megabytes(n_bytes: float) -> str:
     """Write a size for people."""
     if n_bytes >= 10e9:
         return f"{n_bytes / 1e9:.0f} GB"
+    if n_bytes < 1e5:
+        return f"{n_bytes / 1e3:.0f} kB"
     return f"{n_bytes / 1e6:.0f} MB" if n_bytes >= 10e6 else f"{n_bytes / 1e6:.1f} MB"
 
 

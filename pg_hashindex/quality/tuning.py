@@ -354,7 +354,7 @@ def _best(
         return _fastest(within, times), None
     fastest = _fastest(needed, times)
     why = f"{describe(fastest)} find {fastest.recall:.3g} in {fastest.p50_ms:.3g} ms"
-    return _cheapest(allowed) if allowed else fastest, why
+    return (_cheapest(allowed) if allowed else fastest), why
 
 
 def _fastest(points: Sequence[Measured], times: Mapping[Measured, float]) -> Measured:

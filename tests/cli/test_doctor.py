@@ -44,8 +44,8 @@ def run_line(on, slow_machine):
     return invoke
 
 
-def report(on, *options):
-    found = json.loads(on("doctor", "docs", "--json", *options).stdout)
+def report(on, *options, table="docs"):
+    found = json.loads(on("doctor", table, "--json", *options).stdout)
     jsonschema.validate(found, json.loads(SCHEMA.read_text()))
     return found
 
