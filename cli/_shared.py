@@ -238,7 +238,7 @@ facts_options = together(
             None if value is None else _of_build(context, option, value)
         ),
         help="Memory that the server has for the table and its index, such as 4GB; a build takes "
-        "no more, but at least 512MB.  [default: effective_cache_size]",
+        "no more, of lists 512MB at least.  [default: effective_cache_size]",
     ),
 )
 

@@ -1,5 +1,6 @@
 """``pg-hashindex extension``: the files of CREATE EXTENSION pg_hashindex."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -40,15 +41,18 @@ def extension(path: str | None, install: bool, pg_config: str, tle: bool) -> Non
         written = files.install(pg_config)
         for file in written:
             # The server reads them as its own user, whatever umask root has.
-            file.chmod(0o644)
+            with suppress(PermissionError):
+                file.chmod(0o644)
         note(f"{len(written)} files are in {written[0].parent}; in a database run:")
         note("CREATE EXTENSION pg_hashindex CASCADE;")
         return
-    held = [name for name in _OF_THE_FOLDER if path and (Path(path) / name).exists()]
-    if not tle and held and not (Path(path or "") / f"{files.NAME}.control").exists():
-        raise click.UsageError(
-            f"{path} holds files of something else ({', '.join(held)}): name another folder"
-        )
+    folder = Path(path)
+    if not tle and not (folder / f"{files.NAME}.control").exists():
+        held = [name for name in _OF_THE_FOLDER if (folder / name).exists()]
+        if held:
+            raise click.UsageError(
+                f"{folder} holds files of something else ({', '.join(held)}): name another folder"
+            )
     if tle:
         write_whole(Path(path), files.tle_script().encode())
     for made in [path] if tle else files.write(path):

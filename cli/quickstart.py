@@ -128,8 +128,8 @@ def quickstart(
         first = advice.halfvec_index(found, recall)
         if index is None and chosen.kind == "vectors" and first:
             raise InvalidInputError(
-                f"the HNSW over the vectors of {found.table.name} does not fit into memory, or "
-                "does not reach the recall, and an index of vectors would take it: run first: "
+                f"the HNSW that {found.table.name} has does not fit into memory, or does not "
+                "reach the recall, and an index of vectors would take it: run first: "
                 f"{' '.join(first)}"
             )
         if index is not None:
@@ -159,8 +159,10 @@ def quickstart(
                 confirm("Continue?")
             if not current:
                 _install(database_url)
-    # `memory` is the server's; lists, which are for little of it, are built with more.
-    build = min(max(memory or _BUILD_MEMORY, _LEAST_BUILD_MEMORY), _BUILD_MEMORY)
+    build = min(memory or _BUILD_MEMORY, _BUILD_MEMORY)
+    if chosen.kind == "lists":
+        # `memory` is the server's; lists, which suit a small one, are built by the client.
+        build = max(build, _LEAST_BUILD_MEMORY)
     if index is None:
         trained = None
         method = steps.method_of(chosen)

@@ -261,17 +261,18 @@ def _by_rules(facts: Facts, sizes: Mapping[Kind, int]) -> tuple[Kind, str]:
     exact = f"an exact search of {facts.rows} rows takes {facts.exact_ms:.3g} ms"
     if facts.exact_ms <= _FAST_MS:
         return "exact", f"{exact}, which is fast enough"
-    if not facts.codes or facts.rows < LEAST_ROWS:
-        why = exact if not facts.codes else f"{exact}, and a model learns nothing from so few"
-        return ("vectors" if "vectors" in sizes else "exact"), why
+    few = facts.rows < LEAST_ROWS
     if facts.tenant is not None and facts.tenant_rows is not None:
         rows = facts.tenant_rows
         largest = f"the largest {facts.tenant} has {rows} rows"
         least, most = _TENANT_IN_MEMORY if facts.in_memory else (_TENANT_ON_DISK, math.inf)
         if rows < least:
             return "exact", f"{largest}, which a b-tree on {facts.tenant} finds for exact search"
-        if rows <= most and "lists" in sizes:
+        if rows <= most and "lists" in sizes and not few:
             return "lists", f"{largest}, and lists are read within one {facts.tenant} alone"
+    if few or not facts.codes:
+        why = f"{exact}, and a model learns nothing from so few" if facts.codes else exact
+        return ("vectors" if "vectors" in sizes else "exact"), why
     writes = f"{facts.writes:.0f} rows are written a second"
     if facts.writes > _MANY_WRITES:
         if "lists" in sizes:
@@ -618,9 +619,14 @@ def halfvec_index(found: Diagnosis, goal: float) -> tuple[str, ...]:
         return ()
     expression = f"({table.quoted_column}::halfvec({table.dimension})) halfvec_{found.metric}_ops"
     return (
-        *(f"DROP INDEX {table.concurrently}{index.name};" for index in poor if index.expression),
         f"CREATE INDEX {table.concurrently}ON {table.name} USING hnsw ({expression}) "
         "WITH (ef_construction = 128);",
+        # A set of halfvecs would take it.
+        *(
+            f"DROP INDEX {table.concurrently}{index.name};"
+            for index in poor
+            if index.operator_class.startswith("halfvec_")
+        ),
     )
 
 

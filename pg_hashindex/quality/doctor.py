@@ -209,6 +209,9 @@ def diagnose(
             # A role under policies sees no statistics of the table.
             with translated_errors():
                 diagnosis = found.with_tenants(diagnosis)
+            if diagnosis.table.standby and writes is None:
+                told = "a standby does not count the writes of the primary: give --writes"
+                diagnosis = replace(diagnosis, notes=[*diagnosis.notes, told])
         except _LateError:
             raise DatabaseStateError(
                 f"the table could not be read within {timeout:g} s; give a longer --timeout"
@@ -506,7 +509,10 @@ class _Doctor:
         guessed = next((one for one in told if one.source == "the key"), None)
         if sure is not None and sure.largest is None:
             name = found.table.name
-            unknown = f"how large tenants are is not known, so they do not count: ANALYZE {name}"
+            unknown = (
+                "how large tenants are is not known, so they do not count: ANALYZE "
+                f"{name}, and look as a role that sees all rows"
+            )
             found = replace(found, notes=[*found.notes, unknown])
         return replace(found, tenant=sure, key_tenant=guessed)
 

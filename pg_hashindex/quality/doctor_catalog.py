@@ -109,8 +109,6 @@ def read_facts(
             "partitions have vector indexes of their own, which are not measured: run the doctor "
             "for one, or attach them to an index of the table by ALTER INDEX ... ATTACH PARTITION"
         )
-    if row["standby"]:
-        notes.append("a standby does not count the writes of the primary: give --writes")
     if row.pop("has_hidden"):
         notes.append("row security hides rows from this role: figures are of the others")
     name = source.table.as_string(source.connection)

@@ -39,7 +39,7 @@ _PORT = 5432
 # A start ends with crash recovery, which may take long; one that was cut off would begin again.
 _START_SECONDS = 600
 _STOP_SECONDS = 60
-_LOCK_SECONDS = 180
+_LOCK_SECONDS = _START_SECONDS + 2 * _STOP_SECONDS
 _LEFTOVER_SECONDS = 5
 _LOG_LINES = 20
 # sun_path of sockaddr_un holds 108 bytes on Linux, 104 on macOS, the closing zero among them.
@@ -82,7 +82,11 @@ class EmbeddedServer:
         if data_dir is None:
             data_dir = default_data_dir(version or DEFAULT_VERSION)
         with _os_errors(f"cannot look into {data_dir}"):
-            self.data_dir = Path(data_dir).expanduser().resolve()
+            try:
+                self.data_dir = Path(data_dir).expanduser().resolve()
+            except RuntimeError as error:
+                # There is no home directory.
+                raise EmbeddedServerError(f"cannot look into {data_dir}: {error}") from error
             held = files.held_version(self.data_dir)
         self.version = version or held or DEFAULT_VERSION
         if held not in (None, self.version) or self.version not in SUPPORTED_VERSIONS:
@@ -367,7 +371,9 @@ class EmbeddedServer:
                     or str(self.data_dir) not in process.cmdline()
                 ):
                     file.unlink()
-        if postmaster and not _Postmaster.read(self.data_dir):
+        if postmaster and not (
+            _Postmaster.read(self.data_dir) and psutil.pid_exists(postmaster.pid)
+        ):
             _remove_socket_dir(postmaster.socket_dir)
 
 
@@ -409,8 +415,7 @@ def _setting_arguments(settings: Mapping[str, str]) -> list[str]:
 def _os_errors(what: str) -> Iterator[None]:
     try:
         yield
-    # Path.expanduser raises RuntimeError where there is no home directory.
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise EmbeddedServerError(f"{what}: {error}") from error
 
 

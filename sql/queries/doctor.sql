@@ -51,9 +51,9 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
            (greatest(0::float8, sum(s.n_tup_ins)::float8 - sum(greatest(l.reltuples, 0::real))::float8)
                + sum(s.n_tup_upd - s.n_tup_hot_upd + s.n_tup_del)::float8)
            / greatest(3600::float8, pg_catalog.date_part('epoch', now() - (
-               -- Counts outlive a restart. Until they are reset, the archiver's tell since when there are some.
-               SELECT coalesce(d.stats_reset, (SELECT a.stats_reset FROM pg_catalog.pg_stat_archiver a), pg_postmaster_start_time())
-               FROM pg_catalog.pg_stat_database d
+               -- Counts outlive a restart. Until they are reset, those of the server tell since when there are some.
+               SELECT coalesce(d.stats_reset, least(w.stats_reset, b.stats_reset), pg_postmaster_start_time())
+               FROM pg_catalog.pg_stat_database d, pg_catalog.pg_stat_archiver w, pg_catalog.pg_stat_bgwriter b
                WHERE d.datname = current_database()
            ))), 0::float8
        )::float8 AS writes,
@@ -63,8 +63,12 @@ SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quo
        (SELECT k.names FROM key k WHERE NOT k.is_primary
         ORDER BY pg_catalog.cardinality(k.names), k.names LIMIT 1) AS other_key,
        r.relkind = 'p' AND bool_or(EXISTS (
-           SELECT FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid AND NOT i.relispartition
-           JOIN pg_catalog.pg_am am ON am.oid = i.relam AND am.amname IN ('hnsw', 'ivfflat') WHERE x.indrelid = l.oid
+           SELECT FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+           JOIN pg_catalog.pg_am am ON am.oid = i.relam AND am.amname IN ('hnsw', 'ivfflat')
+           JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_class'::regclass::oid AND p.objid = i.oid AND p.refobjid = l.oid
+           JOIN pg_catalog.pg_attribute own ON own.attrelid = l.oid AND own.attnum = p.refobjsubid AND own.attname = $2
+           JOIN pg_catalog.pg_index top ON top.indexrelid = coalesce(pg_partition_root(i.oid)::oid, i.oid) AND top.indrelid <> $1::oid
+           WHERE x.indrelid = l.oid
        )) AS has_indexed_parts,
        bool_or(l.relkind = 'f') AS has_foreign, row_security_active($1::oid) AS has_hidden
 FROM pg_catalog.pg_class r JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid,

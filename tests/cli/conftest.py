@@ -45,7 +45,7 @@ def docs(bare, points):
 def slow_machine(monkeypatch):
     """No exact search is fast enough, and no table too small to learn from."""
     monkeypatch.setattr(advice, "_FAST_MS", -1)
-    monkeypatch.setattr(advice, "LEAST_ROWS", 1)
+    monkeypatch.setattr(advice, "LEAST_ROWS", 2)
 
 
 @pytest.fixture

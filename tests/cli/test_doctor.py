@@ -588,6 +588,22 @@ def test_l1_leads_to_an_index_of_pgvectors(on_bare, bare, docs, slow_machine):
     assert report(on_bare, "--metric", "l1")["decision"]["kind"] == "keep"
 
 
+def test_indexes_of_single_partitions_are_named(on_bare, bare):
+    bare.execute(
+        "CREATE TABLE docs (id int PRIMARY KEY, v vector(2), w vector(2)) PARTITION BY RANGE (id);"
+        "CREATE TABLE docs_0 PARTITION OF docs FOR VALUES FROM (0) TO (100);"
+        "INSERT INTO docs SELECT n, ARRAY[n, 1]::vector, ARRAY[n, 1]::vector "
+        "FROM generate_series(0, 99) n; CREATE INDEX ON docs_0 USING hnsw (w vector_l2_ops)"
+    )
+    told = "partitions have vector indexes of their own"
+    assert told not in on_bare("doctor", "docs", "v").stderr
+    bare.execute("CREATE INDEX part ON docs_0 USING hnsw (v vector_l2_ops)")
+    assert told in on_bare("doctor", "docs", "v").stderr
+    bare.execute("CREATE INDEX docs_v ON ONLY docs USING hnsw (v vector_l2_ops)")
+    bare.execute("ALTER INDEX docs_v ATTACH PARTITION part")
+    assert told not in on_bare("doctor", "docs", "v").stderr
+
+
 def test_indexes_of_partitions_are_dropped_at_once(on_bare, bare):
     bare.execute(
         "CREATE TABLE docs (id int, v vector(3)) PARTITION BY RANGE (id);"
@@ -784,7 +800,7 @@ def test_a_filter_that_lacks_a_btree(on_bare, bare, monkeypatch):
     fill(bare, "docs", vectors)
     bare.execute('ALTER TABLE docs ADD kind varchar(9), ADD "On Sale" date')
     bare.execute("ALTER TABLE docs ADD text int, ADD note text")
-    bare.execute("UPDATE docs SET kind = 'k' || id % 50, \"On Sale\" = '2026-01-01'")
+    bare.execute("UPDATE docs SET kind = 'k' || id % 50, \"On Sale\" = '2026-01-01', note = 'a'")
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops); ANALYZE docs")
     # However fast this machine is.
     monkeypatch.setattr("pg_hashindex.quality.advice._WORTH_MS", 0)

@@ -5,8 +5,10 @@ import pytest
 import sqlalchemy as sa
 from fixtures.databases import run_as_admin
 from langchain_core.embeddings import DeterministicFakeEmbedding
+from sqlalchemy.dialects.postgresql import JSONB
 
 from pg_hashindex import connect
+from pg_hashindex.contrib.documents.filters import expression_of
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.errors import InvalidInputError
 
@@ -179,3 +181,13 @@ def test_unknown_options_are_refused(filtered):
     for option in ({"filters": {"section": "games"}}, {"where": {}}, {"score_threshold": 0.5}):
         with pytest.raises(InvalidInputError, match="known are filter, candidates"):
             filtered.similarity_search("text", k=3, **option)
+
+
+def test_true_is_no_value_of_a_column_of_integers():
+    """Filters of LlamaIndex ask for 1 and true, and stay searches within one tenant."""
+    number = sa.Column("n", sa.BigInteger(), info={"key": "n"})
+    metadata = sa.Table(
+        "documents", sa.MetaData(), sa.Column("metadata", JSONB()), number
+    ).c.metadata
+    asked = expression_of({"n": {"$in": [1, True]}}, metadata)
+    assert str(asked) == str(expression_of({"n": {"$in": [1]}}, metadata))

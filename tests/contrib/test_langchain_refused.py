@@ -52,7 +52,7 @@ def test_names_and_values_are_nothing_else(make_store, connection, indexed):
     for given in ({HOSTILE: HOSTILE}, {HOSTILE: {"$gte": HOSTILE}}, {HOSTILE: {"$in": [HOSTILE]}}):
         assert made.similarity_search(HOSTILE, 5, filter=given) == [document]
     assert made.max_marginal_relevance_search(HOSTILE, 1) == [document]
-    made.delete([HOSTILE])
+    made.delete(each.id for each in [document])
     assert len(made.similarity_search(HOSTILE, 200)) == 120
     assert len(made.max_marginal_relevance_search(HOSTILE, 50)) == 50
 

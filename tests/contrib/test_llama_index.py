@@ -5,6 +5,7 @@ import importlib
 import multiprocessing
 import pickle
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -421,6 +422,7 @@ def test_ids_are_a_list_of_text(url):
         lambda: made.delete(None),
         lambda: made.delete_nodes("12"),
         lambda: made.get_nodes("12"),
+        lambda: made.delete_nodes([1, 2]),
         lambda: made.query(asked(doc_ids=[None])),
         lambda: made.query(asked(node_ids="12")),
     ):
@@ -450,7 +452,10 @@ def test_a_forked_child_has_connections_of_its_own(url):
     parents, context = backend(), multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
     child = context.Process(target=lambda: answers.put(backend()))
-    child.start()
+    with warnings.catch_warnings():
+        # Other threads, as of xdist, do nothing here.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child.start()
     child.join()
     assert child.exitcode == 0
     assert answers.get() != parents

@@ -38,6 +38,8 @@ def test_rules():
     assert kind(rows=999, dimension=5000) == "exact"
     assert kind(codes=False, writes=200.0) == "vectors"
     assert kind(codes=False, dimension=5000) == "exact"
+    within = {"tenant": "account", "tenant_rows": 60}
+    assert kind(codes=False, **within) == kind(rows=999, **within) == "exact"
 
 
 @pytest.mark.parametrize(

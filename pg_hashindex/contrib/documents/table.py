@@ -309,10 +309,11 @@ class DocumentTable:
         self, connection: Connection, ids: Sequence[str], *, with_embedding: bool = False
     ) -> list[Row]:
         """Read documents in the order of the ids; missing ones are left out."""
+        ids = as_ids(ids)
         rows = self._execute(
             connection,
             _READ,
-            [as_ids(ids)],
+            [ids],
             embedding=sql.SQL("embedding" if with_embedding else "NULL"),
         ).fetchall()
         found = {row[0]: Row(row[0], row[1] or "", row[2] or {}, row[3]) for row in rows}
@@ -387,10 +388,8 @@ class DocumentTable:
         search = Exact(self.column, metric).search(k, ["embedding IS NOT NULL", text])
         of_column = HalfVector(query.to_list()) if self.vector_type == "halfvec" else query
         hits = [Hit(*row) for row in execute(connection, search, [of_column]).fetchall()]
-        if metric == "cosine" and any(of_column.to_list()):
-            # As in an index, a vector of zeros has no cosine, so no query finds it.
-            hits = [hit for hit in hits if not isnan(hit.distance)]
-        return hits
+        # As in an index, a vector of zeros has no cosine, so no query with one finds it.
+        return [hit for hit in hits if not isnan(hit.distance)] or hits
 
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
@@ -401,6 +400,7 @@ class DocumentTable:
 def as_ids(ids: Sequence[str]) -> list[str]:
     """Return ids of documents as a list; refuse what is not text."""
     # A text would count as a list of letters.
-    if isinstance(ids, str) or not all(isinstance(each, str) for each in ids):
+    given = [ids] if isinstance(ids, str) else list(ids)
+    if isinstance(ids, str) or not all(isinstance(each, str) for each in given):
         raise InvalidInputError(f"ids are a list of text, got {reprlib.repr(ids)}")
-    return list(ids)
+    return given

@@ -59,12 +59,13 @@ def name_on(name: str, table: str | None = None, schema: str | None = None) -> s
             "to_regclass(pg_catalog.quote_ident(i.table_name))) "
             "FROM hashindex.index i WHERE i.name = {0}), {0})"
         ).format(sql.Literal(name))
-    # Where the table is gone, the index of its place: another schema's may have the bare name.
+    # The index of a table that is gone is found by its place: another's may have the bare name.
     return sql.SQL(
         "coalesce(hashindex._declared_name({0}, to_regclass({1})), "
         "(SELECT i.name FROM hashindex.index i WHERE i.table_name = {2} "
         "AND i.schema_name = coalesce({3}, pg_catalog.current_schema()) AND i.name IN ({0}, "
-        "i.schema_name || '_' || {0}, left({0}, 31) || '_' || left(md5(i.schema_name), 8))), {0})"
+        "i.schema_name || '_' || {0}, left({0}, 31) || '_' || left(md5(i.schema_name), 8)) "
+        "ORDER BY i.name <> {0} LIMIT 1), {0})"
     ).format(*map(sql.Literal, (name, qualified(schema, table), table, schema)))
 
 
