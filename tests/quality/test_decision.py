@@ -149,6 +149,14 @@ def test_expected_times_are_those_that_were_measured():
     )
 
 
+@pytest.mark.parametrize(("rows", "milliseconds"), [(1_000_000, 1.95), (10_000_000, 4.19)])
+def test_expected_times_of_lists(rows, milliseconds):
+    """As measured in memory (docs/results.md)."""
+    large = replace(TEXTS, rows=rows, table_bytes=1600 * rows, memory=3200 * rows)
+    found = advice.expected_ms(large, "lists", 226 * rows, 50)
+    assert found == pytest.approx(milliseconds, rel=0.2)
+
+
 TABLES = {
     "halves": "CREATE TABLE docs (id int PRIMARY KEY, part int, v halfvec(16))",
     "composite key": "CREATE TABLE docs (part int, id int, v vector(16), PRIMARY KEY (part, id))",
