@@ -269,6 +269,15 @@ def check_idle(connection: Connection, why: str) -> None:
         )
 
 
+def close_if_cut_off(connection: Connection) -> None:
+    """Close a connection whose statement an exception of a signal handler has cut off.
+
+    psycopg cancels a statement for Ctrl-C alone. The server ends the work once the client is gone.
+    """
+    if not connection.closed and connection.info.transaction_status == TransactionStatus.ACTIVE:
+        connection.close()
+
+
 @contextlib.contextmanager
 def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
     """Put a connection into autocommit mode, with our settings; refuse it as `check_idle` does."""
@@ -279,6 +288,7 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
     try:
         yield
     finally:
+        close_if_cut_off(connection)
         if not connection.closed:
             # Ctrl-C after BEGIN and before the block that ends it.
             if connection.info.transaction_status != TransactionStatus.IDLE:

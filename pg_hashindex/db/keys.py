@@ -8,6 +8,7 @@ its values, as in SQL.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeAlias
 
 from psycopg import sql
@@ -47,8 +48,13 @@ def name_of_key(columns: Sequence[str]) -> str:
     return columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
 
 
-def _text(value: Any) -> str:
-    return f"\\x{bytes(value).hex()}" if isinstance(value, bytes | memoryview) else str(value)
+def as_text(value: Any) -> str:
+    """Write a value of a key or a tenant as PostgreSQL reads it; an Enum as psycopg sends it."""
+    if isinstance(value, Enum):
+        value = value.value if isinstance(value, str | int) else value.name
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"\\x{bytes(value).hex()}"
+    return str(value)
 
 
 def _bare(kind: str) -> str:
@@ -215,7 +221,7 @@ class Key:
         if row_id is None:
             raise InvalidInputError(f"the key is None; give one of {self.name}")
         if len(self.columns) == 1:
-            return _text(row_id)
+            return as_text(row_id)
         text, values = row_id, row_id
         if isinstance(row_id, str):
             try:
@@ -234,9 +240,9 @@ class Key:
     def _array(self, values: Sequence[Any]) -> str:
         """Return the JSON array of the values of a key; a value of type jsonb is its text."""
         texts = (
-            _text(value)
+            as_text(value)
             if _is_json(kind) and value is not None
-            else json.dumps(None if value is None else _text(value))
+            else json.dumps(None if value is None else as_text(value))
             for value, kind in zip(values, self.types, strict=False)
         )
         return f"[{', '.join(texts)}]"

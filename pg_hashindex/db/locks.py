@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
-from .connection import Connection
+from .connection import Connection, close_if_cut_off
 from .sql_files import query
 from .statements import execute, one_row
 
@@ -70,7 +70,15 @@ def claim(connection: Connection, work: str, name: str) -> None:
         if execute(connection, _CLAIM, [work, name, lock]).fetchone() is None:
             execute(connection, "SELECT pg_advisory_unlock($1)", [lock])
             raise _claimed(work, name)
-    if not _has(connection, lock):
+    try:
+        held = _has(connection, lock)
+    except BaseException:
+        # By Ctrl-C too: nothing else would release it before the session ends.
+        close_if_cut_off(connection)
+        if not connection.closed:
+            release(connection, work, name)
+        raise
+    if not held:
         # Without the lock, the claim does not count. The lock ends with the pooler's session.
         raise DatabaseStateError(_POOLED)
 

@@ -4,6 +4,8 @@ A superuser's session runs whatever the owner of the schema has put there, and s
 role that can become one. ``sql/queries/owners.sql`` says which roles may.
 """
 
+from contextlib import nullcontext
+
 from ..errors import MissingRightsError, MissingSchemaError
 from .connection import Connection, prepare
 from .sql_files import query
@@ -26,8 +28,8 @@ def ask_schema(connection: Connection) -> None:
     A session of another role is checked too, since a superuser may have lowered it by ``SET ROLE``,
     or it may become one. Every other role relies on the administrator, as docs/production.md says.
     """
-    # Without this block, a connection that is not in autocommit mode would begin a transaction.
-    with connection.transaction():
+    # Without a block, a connection that is not in autocommit mode would begin a transaction.
+    with nullcontext() if connection.autocommit else connection.transaction():
         run(connection, schema_owner_steps())
 
 

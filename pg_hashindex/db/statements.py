@@ -50,7 +50,8 @@ def execute(
         statement = sql.SQL(statement).format(**names)
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
     with reading(connection, statement):
-        cursor.execute(statement, values, binary=binary)
+        # Text without parameters may be several statements, which cannot be prepared as one.
+        cursor.execute(statement, values, binary=binary, prepare=None if values else False)
         _receive(connection)
     return cursor
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self, Unpack
 
-from ..db.connection import Connection
+from ..db.connection import Connection, prepare
+from ..db.keys import as_text
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
 from ..db.throttle import Throttle
@@ -209,9 +210,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         return getattr(self.metadata, name)
 
     def _row_steps(self) -> Steps[IndexRow]:
-        # The connection may have to be prepared first.
-        yield from ()
-        return self.row
+        # No transaction block: those of threads that share the connection would be nested.
+        with translated_errors():
+            prepare(self.connection)
+        return (yield from super()._row_steps())
 
     def waiting(self) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches."""
@@ -346,7 +348,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         row = self.metadata
         row.require_lists("rebuild it by REINDEX INDEX CONCURRENTLY")
-        named = None if tenant is None else str(tenant)
+        named = None if tenant is None else as_text(tenant)
         return build.rebalance(row.passed(), memory=memory, jobs=jobs, tenant=named)
 
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:

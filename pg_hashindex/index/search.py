@@ -32,6 +32,7 @@ from pgvector import HalfVector, Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
+from ..db.keys import as_text
 from ..db.server_errors import translated_errors
 from ..db.statements import Statement, Steps, check_text
 from ..errors import HashIndexError, InvalidInputError
@@ -311,7 +312,7 @@ def _tenant_text(row: IndexRow, tenant: Any, all_tenants: bool) -> str | None:
             f"tenant is None; name a value of column {row.tenant_column!r}, or search the rows of "
             "all tenants by all_tenants=True"
         )
-    return str(tenant)
+    return as_text(tenant)
 
 
 def _answers(row: IndexRow, call: sql.Composed) -> sql.Composed:

@@ -204,7 +204,8 @@ def load(connection: Connection, reference: str) -> Model:
     check_text(_NAME, reference)
     with translated_errors():
         prepare_schema(connection)
-        row = one_row(connection, _MODEL, [reference])
+        # Binary, since Django has its connections read jsonb as text.
+        row = one_row(connection, _MODEL, [reference], binary=True)
         layers = execute(connection, _LAYERS, row[:1], binary=True).fetchall()
         data = bytearray()
         # One by one, since they may have hundreds of megabytes. Models never change, so parts may

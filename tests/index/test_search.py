@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import numpy as np
@@ -434,3 +435,26 @@ def test_open_wants_a_connection(wrong):
         HashIndex.open(wrong, "items_idx")
     with pytest.raises(InvalidInputError, match=r"needed, .*AsyncConnection.connect\("):
         asyncio.run(AsyncHashIndex.open(wrong, "items_idx"))
+
+
+def test_threads_share_an_index(index, vectors):
+    """Blocks of a connection that two threads have begun would never commit."""
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda row: index.search_like(row, 3)[0].id, range(1, 121)))
+        with pytest.raises(InvalidInputError):
+            list(pool.map(lambda _: index.search([1.0], 3), range(40)))
+    assert len(found) == 120
+    assert index.connection.info.transaction_status == TransactionStatus.IDLE
+    index.connection.execute("CREATE TABLE committed ()")
+    with connect(index.connection.info.dsn) as other:
+        other.execute("SELECT FROM committed")
+
+
+def test_a_connection_that_prepares_each_statement(url, index, vectors):
+    with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
+        made = HashIndex.create(
+            connection, "prepared", table="items", column="embedding", model="lsh",
+            access="lists", candidates=20, effort=8,
+        )  # fmt: skip
+        assert made.waiting() == 0
+        assert len(made.search(vectors[0], 5)) == 5

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import uuid
+from enum import Enum, IntEnum
 
 import numpy as np
 import psycopg
@@ -20,6 +21,7 @@ from pg_hashindex import AsyncHashIndex, operations, store
 from pg_hashindex.contrib.sqlalchemy import HashIndex as DeclaredIndex
 from pg_hashindex.contrib.sqlalchemy import nearest as sql_nearest
 from pg_hashindex.db.connection import connect
+from pg_hashindex.db.keys import as_text
 from pg_hashindex.errors import (
     DatabaseStateError,
     HashIndexError,
@@ -800,3 +802,18 @@ def test_a_transaction_that_began_before_new_lists_of_a_tenant(index, url):
             old.execute("INSERT INTO things SELECT 90000, 1, 0, embedding FROM things LIMIT 1")
         old.rollback()
     assert_whole(index)
+
+
+def test_values_are_written_as_psycopg_sends_them(connection):
+    class Word(str, Enum):
+        ACME = "acme"
+
+    class Number(IntEnum):
+        ACME = 2
+
+    class Plain(Enum):
+        ACME = 2
+
+    for value in (Word.ACME, Number.ACME, Plain.ACME, b"\x01\xff", "it's", 7):
+        (sent,) = connection.execute("SELECT %s::text", [value]).fetchone()
+        assert as_text(value) == sent

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from fixtures.indexes import begin_lists, create_index
 from psycopg.types.json import Jsonb
+from psycopg.types.string import TextLoader
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
@@ -396,3 +397,10 @@ def test_null_and_json_in_a_row(connection):
         [Jsonb({"deep": [{"x": None}]}), Jsonb({})],
     )
     assert store.load(connection, "m").training == {"deep": [{"x": None}]}
+
+
+def test_a_connection_that_reads_jsonb_as_text(connection):
+    """As those of Django do."""
+    saved = store.save(connection, lsh("texts"))
+    connection.adapters.register_loader("jsonb", TextLoader)
+    assert_same(store.load(connection, "texts"), saved)

@@ -1,5 +1,6 @@
 """The progress of real runs: encoding, building, rebalancing, swapping."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from fixtures.indexes import create_index
 from fixtures.work import seen
 
 from pg_hashindex import store
+from pg_hashindex.db.connection import connect, outside_transactions
 from pg_hashindex.db.work import Work, claimed_work, list_work
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
@@ -259,3 +261,47 @@ def test_a_killed_build_is_dead_work_that_encode_continues(bare, other, victim):
     assert bare.encode() == 300
     assert_fresh(bare)
     assert list_work(other) == []
+
+
+def test_an_exception_of_a_signal_handler_comes_through_and_frees_the_claim(url, unencoded):
+    """As a soft time limit of Celery; psycopg cancels a statement for Ctrl-C alone."""
+
+    def interrupt(*_):
+        raise TimeoutError
+
+    with connect(url) as cut_off:
+        former = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            with (
+                pytest.raises(TimeoutError),
+                outside_transactions(cut_off, "a build"),
+                claimed_work(cut_off, "swap", unencoded.name),
+            ):
+                cut_off.execute("SELECT pg_sleep(60)")
+        finally:
+            signal.signal(signal.SIGALRM, former)
+    until = time.monotonic() + 20
+    while True:
+        try:
+            with claimed_work(unencoded.connection, "swap", unencoded.name):
+                return
+        except InUseError:
+            # The server looks for its client twice a second.
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+
+def test_a_claim_that_is_cut_off_is_released(unencoded, monkeypatch):
+    def cut_off(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pg_hashindex.db.locks._has", cut_off)
+        with (
+            pytest.raises(KeyboardInterrupt),
+            claimed_work(unencoded.connection, "swap", unencoded.name),
+        ):
+            pass
+    with claimed_work(unencoded.connection, "swap", unencoded.name):
+        assert len(list_work(unencoded.connection)) == 1
