@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple
+from typing import LiteralString, NamedTuple
 
 import numpy as np
 import psycopg
@@ -21,6 +21,10 @@ from .owners import ask_schema
 from .progress import Progress
 from .sql_files import query
 from .statements import execute, one_row
+
+#: Samples, and several passes, go by the order of rows; the scan of a large table would start where
+#: another session's stands.
+IN_ORDER: LiteralString = "SET LOCAL synchronize_seqscans = off"
 
 # Counting the rows of a smaller table is cheap.
 _SMALL_TABLE = 10_000

@@ -133,7 +133,9 @@ class Method:
         read = self.transductive_data if hasher.transductive else self.training_data
         X, y = read(split)
         known = self.relations(split, hasher, transductive=hasher.transductive)
-        alone = "triplets" in known or ("pairs" in known and self.labels == "all")
+        # CGHash takes pairs beside triplets or labels alone.
+        pairs = "pairs" in known and "triplets" not in hasher.learns_from and self.labels == "all"
+        alone = "triplets" in known or pairs
         return X, None if alone else y, known
 
     def relations(self, split: Split, hasher: Hasher, *, transductive: bool) -> dict[str, Any]:
@@ -212,7 +214,11 @@ def default_methods(split: Split, bits: Sequence[int]) -> list[str]:
         if not hasher.learns_from
         or ("labels" in hasher.learns_from and split.train_labels is not None)
         or ("triplets" in hasher.learns_from and split.triplets is not None)
-        or ("pairs" in hasher.learns_from and split.pairs is not None)
+        or (
+            "pairs" in hasher.learns_from
+            and "triplets" not in hasher.learns_from
+            and split.pairs is not None
+        )
     ]
     if find_spec("torch") is None:
         learnable = [name for name in learnable if not issubclass(HASHERS[name], DeepHasher)]

@@ -15,7 +15,7 @@ from ..db.keys import KeyColumns
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
-from ..db.table_source import TableRow, TableSource
+from ..db.table_source import IN_ORDER, TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
 from ..models.vectors import (
@@ -148,6 +148,7 @@ def sample_table(
             # The caller's queries run in here. An outer transaction gets its own mode back
             # afterwards.
             execute(connection, "SET TRANSACTION READ ONLY")
+            execute(connection, IN_ORDER)
             source = TableSource.find(connection, table, column)
             if labels is not None:
                 source = source.with_labels(labels)

@@ -10,7 +10,7 @@ from ..db.connection import Connection, prepare
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
-from ..db.table_source import TableSource
+from ..db.table_source import IN_ORDER, TableSource
 from ..models.model import Model
 from ..models.vectors import are_trainable, have_directions, warn_of_zeros
 from .fitting import METHOD, train
@@ -60,6 +60,7 @@ def train_on_table(
         prepare(connection)
         with connection.transaction():
             execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            execute(connection, IN_ORDER)
             source = TableSource.find(connection, table, column)
             metric = options.get("metric")
             return train(_passes(source, metric), name, method, **options)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, StrEnum
 
 import numpy as np
 import psycopg
@@ -805,7 +805,7 @@ def test_a_transaction_that_began_before_new_lists_of_a_tenant(index, url):
 
 
 def test_values_are_written_as_psycopg_sends_them(connection):
-    class Word(str, Enum):
+    class Word(StrEnum):
         ACME = "acme"
 
     class Number(IntEnum):

@@ -264,7 +264,8 @@ class Trainer:
         others = torch.from_numpy(drawn.contexts).to(self.device)
         free = self.pretrained >= s.pretrain
         embedded = self.network.embed(self._rows(numbers), rows if free else None)
-        embedded = embedded[torch.from_numpy(places).to(self.device)]
+        # Indexing would add gradients in the order of torch's threads.
+        embedded = torch.nn.functional.embedding(torch.from_numpy(places).to(self.device), embedded)
         scores = (embedded * self.contexts(others)).sum(dim=1)
         loss = graph_loss(scores, torch.from_numpy(drawn.signs).to(self.device), s.graph_loss)
         self._step(("graph", "contexts", *(["own graph"] if free else [])), loss)
