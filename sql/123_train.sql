@@ -329,6 +329,7 @@ DECLARE
     places integer[];
     recall jsonb;
     rows_in_table double precision;
+    share double precision;
     dimension integer;
     rows {ext}.vector[];
     least_rows integer := CASE WHEN force THEN 2 ELSE 1000 END;
@@ -346,17 +347,23 @@ BEGIN
     -- pages of it are drawn. At most 256 MB are held. By cosine a vector of zeros has no distance, and is left out.
     sample := least(sample, 67108864 / dimension);
     rows_in_table := sum(greatest(c.reltuples, 0)) FROM pg_class c
-    WHERE c.oid = table_name OR c.oid IN (SELECT t.relid FROM pg_partition_tree(table_name) t);
+    WHERE c.relkind <> 'p' AND (c.oid = table_name OR c.oid IN (SELECT t.relid FROM pg_partition_tree(table_name) t));
     IF rows_in_table <= 1000000 THEN
         EXECUTE format('SELECT count(%I) FROM %s', column_name, table_name) INTO rows_in_table;
     END IF;
-    EXECUTE format(
-        'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE {ext}.vector_norm(b.%I::{ext}.vector) < 1e15 AND {ext}.vector_norm(b.%I::{ext}.vector) %s 0 AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
-        format(CASE WHEN metric = 'cosine' THEN '{ext}.l2_normalize(b.%I::{ext}.vector)' ELSE 'b.%I::{ext}.vector' END, column_name),
-        table_name,
-        CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name, column_name, CASE metric WHEN 'cosine' THEN '>' ELSE '>=' END,
-        CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
-    ) INTO rows USING sample, least(1, 1.2 * sample / rows_in_table), seed;
+    share := least(1, 1.2 * sample / rows_in_table);
+    LOOP
+        -- Many rows may have no vector: then a larger part of the table is read.
+        EXECUTE format(
+            'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE {ext}.vector_norm(b.%I::{ext}.vector) < 1e15 AND {ext}.vector_norm(b.%I::{ext}.vector) %s 0 AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
+            format(CASE WHEN metric = 'cosine' THEN '{ext}.l2_normalize(b.%I::{ext}.vector)' ELSE 'b.%I::{ext}.vector' END, column_name),
+            table_name,
+            CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name, column_name, CASE metric WHEN 'cosine' THEN '>' ELSE '>=' END,
+            CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
+        ) INTO rows USING sample, share, seed;
+        EXIT WHEN share >= 1 OR cardinality(rows) >= sample;
+        share := least(1, share * greatest(2, 1.2 * sample / greatest(coalesce(cardinality(rows), 0), 1)));
+    END LOOP;
     IF coalesce(cardinality(rows), 0) < least_rows THEN
         RAISE EXCEPTION '% rows are too few to learn from', coalesce(cardinality(rows), 0)
             USING ERRCODE = 'object_not_in_prerequisite_state',

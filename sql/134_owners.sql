@@ -31,21 +31,39 @@ BEGIN
 END
 $$;
 
+-- Locks tables, named as in FROM, until the transaction ends. A statement that is analysed, and not planned, locks what it names and runs nothing
+-- of anybody's; LOCK TABLE wants a right on the whole table, and takes no materialised view. Called by the two gates below.
+CREATE OR REPLACE FUNCTION hashindex._lock_to_read(tables text) RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    BEGIN
+        EXECUTE 'PREPARE hashindex_read AS SELECT FROM ' || tables;
+    EXCEPTION
+        WHEN duplicate_prepared_statement THEN
+            -- It is left where a statement was cancelled just here.
+            DEALLOCATE hashindex_read;
+            EXECUTE 'PREPARE hashindex_read AS SELECT FROM ' || tables;
+        WHEN insufficient_privilege THEN
+            -- While a materialised view is filled, PostgreSQL prepares nothing.
+            EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', tables);
+            RETURN;
+    END;
+    DEALLOCATE hashindex_read;
+END
+$$;
+
 -- The gate. First in each transaction that reads a user's table with rights that its owner may lack: locks the table and what it consists of, so that
--- ALTER TABLE OWNER waits, and then asks. A statement that is analysed, and not planned, locks what it names and runs nothing of anybody's; LOCK
--- TABLE wants a right on the whole table, and takes no materialised view. Columns as in _other_owners. pg_hashindex/db/gate.py does the same.
+-- ALTER TABLE OWNER waits, and then asks. Columns as in _other_owners. pg_hashindex/db/gate.py does the same.
 CREATE OR REPLACE FUNCTION hashindex._require_read(base oid, columns text[] DEFAULT NULL, remedy text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    tables text := ({read_with});
     other record;
 BEGIN
-    IF tables IS NOT NULL THEN
-        EXECUTE 'PREPARE hashindex_read AS SELECT FROM ' || tables;
-        DEALLOCATE hashindex_read;
-    END IF;
+    PERFORM hashindex._lock_to_read(({read_with}));
     SELECT o.* INTO other FROM hashindex._other_owners(base, columns) o LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '%', other.refusal USING ERRCODE = 'insufficient_privilege',
@@ -68,8 +86,7 @@ BEGIN
         RETURN;
     END IF;
     -- ALTER TABLE OWNER waits then.
-    EXECUTE format('PREPARE hashindex_read AS SELECT FROM ONLY %s', base);
-    DEALLOCATE hashindex_read;
+    PERFORM hashindex._lock_to_read(format('ONLY %s', base));
     SELECT c.relowner INTO owner FROM pg_class c WHERE c.oid = base;
     IF NOT pg_has_role(owner, 'USAGE') THEN
         RAISE EXCEPTION '% belongs to role %, whose code runs as % when a query on it is planned', base, owner, quote_ident(current_user)

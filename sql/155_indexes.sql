@@ -184,7 +184,7 @@ BEGIN
     ELSIF found.state <> 'used' THEN
         PERFORM hashindex._exchange_set(i.name, found.id);
     ELSIF num_nonnulls(candidates, effort) > 0 THEN
-        PERFORM hashindex._create_search(i);
+        PERFORM hashindex._create_search(x) FROM hashindex.index x WHERE x.name = i.name;
     END IF;
     RETURN true;
 END
@@ -576,7 +576,8 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(configure_index.name, administers => true);
+    -- A swap that commits meanwhile may have changed the column.
+    i hashindex.index := (hashindex._locked_sets(configure_index.name, false)).i;
     shown hashindex.index_set;
 BEGIN
     SELECT s.* INTO STRICT shown FROM hashindex.index_set s WHERE s.index_name = i.name ORDER BY s.state = 'used' DESC, s.id LIMIT 1;

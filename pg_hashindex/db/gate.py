@@ -7,6 +7,7 @@ so that ALTER TABLE OWNER waits, and then asks. ``hashindex._require_read`` is t
 ``sql/queries/owners.sql`` says which roles may.
 """
 
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -79,10 +80,9 @@ def pass_gate(connection: psycopg.Connection[Any], table: UserTable) -> None:
     row = cursor.execute(query("owners.read_with"), [name], prepare=False).fetchone()
     assert row is not None  # noqa: S101
     if row[0] is not None:
-        for text in (
-            f"PREPARE hashindex_read AS SELECT FROM {row[0]}",
-            "DEALLOCATE hashindex_read",
-        ):
+        # Another name each time, since Ctrl-C may come between the two.
+        named = f"hashindex_{secrets.token_hex(8)}"
+        for text in (f"PREPARE {named} AS SELECT FROM {row[0]}", f"DEALLOCATE {named}"):
             cursor.execute(text.encode(connection.info.encoding), prepare=False)
     values = [name, None if table.columns is None else list(table.columns)]
     row = cursor.execute(query("owners.other_owners"), values).fetchone()

@@ -458,3 +458,27 @@ def test_a_connection_that_prepares_each_statement(url, index, vectors):
         )  # fmt: skip
         assert made.waiting() == 0
         assert len(made.search(vectors[0], 5)) == 5
+
+
+def test_what_a_cancelled_search_left_is_passed_over(index, vectors):
+    """The gate of a search prepares a statement, which outlives the transaction."""
+    connection = index.connection
+    connection.execute("PREPARE hashindex_read AS SELECT 1")
+    found = connection.execute(
+        "SELECT id FROM hashindex.search('items_idx', %s, 5)", [Vector(vectors[0])]
+    ).fetchall()
+    assert len(found) == 5
+    assert not connection.execute(
+        "SELECT FROM pg_prepared_statements WHERE name = 'hashindex_read'"
+    ).fetchall()
+
+
+def test_a_materialised_view_of_a_search(index, vectors):
+    connection = index.connection
+    connection.execute(
+        "CREATE MATERIALIZED VIEW near AS SELECT i.id AS row, s.id FROM items i, LATERAL "
+        "hashindex.search('items_idx', i.embedding, 3) s WHERE i.id <= 20"
+    )
+    connection.execute("REFRESH MATERIALIZED VIEW near")
+    found = connection.execute("SELECT row, array_agg(id) FROM near GROUP BY row").fetchall()
+    assert {row for row, ids in found if str(row) in map(str, ids)} == {*range(1, 21)}

@@ -276,3 +276,16 @@ def test_only_the_administrator_trains_and_reads_with_his_own_rights(filled, as_
     filled.execute('GRANT USAGE ON SCHEMA "A b" TO writer; GRANT SELECT ON "A b".texts TO writer')
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="does not administer"):
         train(writer, method="sign")
+
+
+def test_few_vectors_in_a_table_that_counts_as_large(filled):
+    """Pages are drawn until the sample is full: most rows may wait for their vectors."""
+    filled.execute(
+        "CREATE TABLE large (id int PRIMARY KEY, v vector(3), filler text);"
+        "INSERT INTO large SELECT n, CASE WHEN n % 10 = 0 THEN ARRAY[n, n % 7, 1]::vector END, "
+        "repeat('x', 100) FROM generate_series(1, 30000) n; ANALYZE large;"
+        "UPDATE pg_class SET reltuples = 2e6 WHERE relname = 'large'"
+    )
+    given = {"table_name": "large", "column_name": "v", "method": "sign"}
+    assert train(filled, **given, sample=2000).training["rows"] == 2000
+    assert train(filled, **given, sample=20_000).training["rows"] == 3000
