@@ -26,12 +26,27 @@ BEGIN
         PERFORM hashindex._refuse('radius', radius, format('0 to %s, the bits of a code', bits));
     END IF;
     asked := hashindex._checked_vector(query::{ext}.vector, s.dimension);
+    -- A block of its own: inside one with a handler a standby that is in conflict with recovery ends the session, not the statement.
+    BEGIN
+        IF by_lists THEN
+            PERFORM hashindex._check_plain(base::regclass, s.column_name);
+            PERFORM hashindex._check_vector_column(base::regclass, s.column_name, s.dimension, false);
+            -- The table is locked before the codes, as by TRUNCATE and drops.
+            EXECUTE format('SELECT FROM %s WHERE false', base);
+            PERFORM hashindex._require_codes(i, s);
+            EXECUTE format('SELECT FROM hashindex.%s WHERE false', hashindex._part_of(s, 'codes'));
+        ELSE
+            EXECUTE format('SELECT %I, %I FROM %s WHERE false', s.code_column, s.column_name, base);
+        END IF;
+    EXCEPTION WHEN undefined_table OR undefined_column THEN
+        PERFORM hashindex._refuse_renamed(i);
+        -- A build may have dropped these codes since this statement began.
+        IF by_lists THEN
+            PERFORM hashindex._require_codes(i, s);
+        END IF;
+        RAISE;
+    END;
     IF by_lists THEN
-        PERFORM hashindex._check_plain(base::regclass, s.column_name);
-        PERFORM hashindex._check_vector_column(base::regclass, s.column_name, s.dimension, false);
-        -- The table is locked before the codes, as by TRUNCATE and drops.
-        EXECUTE format('SELECT FROM %s WHERE false', base);
-        PERFORM hashindex._require_codes(i, s);
         code := hashindex.encode_with(m.layers, asked, m.cuts) FROM hashindex.readable_model m WHERE m.id = s.model_id;
     ELSE
         EXECUTE format('SELECT (%s)::text', (hashindex._set_sql(i, s, '$1')).ranked_query) INTO code USING asked;
@@ -46,13 +61,6 @@ BEGIN
             ELSE format('c.%I OPERATOR(pg_catalog.=) %L::%s', CASE WHEN by_lists THEN 'tenant' ELSE i.tenant_column END, tenant, hashindex._tenant_type(i)) END,
         hashindex._columns_of('c', keys)
     ) USING code, radius;
-EXCEPTION WHEN undefined_table OR undefined_column THEN
-    PERFORM hashindex._refuse_renamed(i);
-    -- A build may have dropped these codes since this statement began.
-    IF by_lists THEN
-        PERFORM hashindex._require_codes(i, s);
-    END IF;
-    RAISE;
 END
 $$;
 

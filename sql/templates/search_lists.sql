@@ -50,10 +50,17 @@ DECLARE
     hashindex_ids {key_type}[];
     hashindex_count bigint;
     hashindex_found integer := 0;
-    hashindex_locked boolean;
     hashindex_ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_done text;
 BEGIN
+    -- Locks the table first, then codes, in the order that all other functions use. In blocks of their own: inside one with a handler a standby
+    -- that is in conflict with recovery ends the session, not the statement.
+    BEGIN
+        PERFORM {each table.key}, {table}.{column} FROM {table} WHERE false;
+    EXCEPTION WHEN undefined_table OR undefined_column THEN
+        PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
+        RAISE;
+    END;
 {if tenant}
     IF $7 IS NULL THEN
         PERFORM hashindex._require_tenant({index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
@@ -91,6 +98,19 @@ BEGIN
         RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
         RETURN;
     END IF;
+    BEGIN
+        PERFORM FROM {code_table} WHERE false;
+{if lists}
+        PERFORM FROM {landmarks} WHERE false;
+{end lists}
+    EXCEPTION WHEN undefined_table THEN
+        -- A build may have dropped these codes meanwhile. The function is another one then.
+        IF {codes_are_there} THEN
+            RAISE;
+        END IF;
+        RETURN QUERY SELECT {each s.shown}, s.distance FROM {search}($1, $2, $3, $4, $5, $6, {if tenant}$7, $8, $9, $10{else tenant}$7, $8{end tenant}) s;
+        RETURN;
+    END;
     -- A caller without rights on codes has none on models.
     hashindex_projection := {projection};
     hashindex_codes := {query_codes};
@@ -100,8 +120,6 @@ BEGIN
     hashindex_u4 := hashindex_codes[4];
     hashindex_u5 := hashindex_codes[5];
     hashindex_near := {point};
-    -- Locks the table first, then codes, in the order that all other functions use.
-    hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
     LOOP
 {if lists}
 {if tenant}
@@ -203,12 +221,5 @@ BEGIN
     IF hashindex_found = 0 THEN
         RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
     END IF;
-EXCEPTION WHEN undefined_table OR undefined_column THEN
-    PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
-    -- A build may have dropped these codes meanwhile. The function is another one then.
-    IF hashindex_locked IS NULL OR {codes_are_there} THEN
-        RAISE;
-    END IF;
-    RETURN QUERY SELECT {each s.shown}, s.distance FROM {search}($1, $2, $3, $4, $5, $6, {if tenant}$7, $8, $9, $10{else tenant}$7, $8{end tenant}) s;
 END
 $body$

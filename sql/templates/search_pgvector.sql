@@ -53,6 +53,16 @@ DECLARE
     hashindex_memory text := coalesce(nullif(current_setting('hnsw.scan_mem_multiplier', true), ''), '1');
 {end sharded}
 BEGIN
+{if sharded}
+{else sharded}
+    -- A block of its own: inside one with a handler a standby that is in conflict with recovery ends the session, not the statement.
+    BEGIN
+        PERFORM {each table.key}, {table}.{column}, {ranking} hashindex_ranked FROM {table} WHERE false;
+    EXCEPTION WHEN undefined_table OR undefined_column THEN
+        PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
+        RAISE;
+    END;
+{end sharded}
 {if tenant}
     IF $7 IS NULL THEN
         PERFORM hashindex._require_tenant({index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
@@ -147,11 +157,5 @@ BEGIN
     IF hashindex_found = 0 THEN
         RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_filter, hashindex_path) a;
     END IF;
-{if sharded}
-{else sharded}
-EXCEPTION WHEN undefined_table OR undefined_column THEN
-    PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
-    RAISE;
-{end sharded}
 END
 $body$
