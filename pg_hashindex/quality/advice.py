@@ -390,7 +390,7 @@ def expected_ms(facts: Facts, kind: Kind, size: int, candidates: int) -> float:
         return 0.3 + facts.rows * 1e-5 + reranked + outside
     if kind == "lists":
         # Landmarks are searched by a graph, so the time grows with less than the root of the rows.
-        return 0.3 + 0.0035 * facts.rows**0.43 + reranked + outside
+        return 0.3 + 0.0035 * math.pow(facts.rows, 0.43) + reranked + outside
     effort = 26 if kind == "vectors" else candidates
     elements = 20 * effort * (facts.parts if facts.parts == 1 else facts.parts / 2)
     width = 2 * facts.dimension if kind == "vectors" else facts.dimension / 4

@@ -79,10 +79,17 @@ DECLARE
     hashindex_ids hashindex.tenants_key[];
     hashindex_count bigint;
     hashindex_found integer := 0;
-    hashindex_locked boolean;
     hashindex_ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_done text;
 BEGIN
+    -- Locks the table first, then codes, in the order that all other functions use. In blocks of their own: inside one with a handler a standby
+    -- that is in conflict with recovery ends the session, not the statement.
+    BEGIN
+        PERFORM public.posts.section, public.posts.id, public.posts.embedding FROM public.posts WHERE false;
+    EXCEPTION WHEN undefined_table OR undefined_column THEN
+        PERFORM hashindex._refuse_renamed(hashindex.find_index('tenants'));
+        RAISE;
+    END;
     IF $7 IS NULL THEN
         PERFORM hashindex._require_tenant('tenants', 'public.posts', 'section', NULL, $8, $6);
     END IF;
@@ -124,6 +131,17 @@ BEGIN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
         RETURN;
     END IF;
+    BEGIN
+        PERFORM FROM hashindex.set_SET_codes WHERE false;
+        PERFORM FROM hashindex.set_SET_landmarks WHERE false;
+    EXCEPTION WHEN undefined_table THEN
+        -- A build may have dropped these codes meanwhile. The function is another one then.
+        IF (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
+            RAISE;
+        END IF;
+        RETURN QUERY SELECT s.section, s.id, s.distance FROM hashindex.search_tenants($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) s;
+        RETURN;
+    END;
     -- A caller without rights on codes has none on models.
     hashindex_projection := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
     hashindex_codes := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));
@@ -133,8 +151,6 @@ BEGIN
     hashindex_u4 := hashindex_codes[4];
     hashindex_u5 := hashindex_codes[5];
     hashindex_near := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
-    -- Locks the table first, then codes, in the order that all other functions use.
-    hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
     LOOP
         -- For the same recall, a tenant of more than 250 lists needs more of them.
         hashindex_lists := CASE WHEN $7 IS NULL
@@ -214,13 +230,6 @@ BEGIN
     IF hashindex_found = 0 THEN
         RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
     END IF;
-EXCEPTION WHEN undefined_table OR undefined_column THEN
-    PERFORM hashindex._refuse_renamed(hashindex.find_index('tenants'));
-    -- A build may have dropped these codes meanwhile. The function is another one then.
-    IF hashindex_locked IS NULL OR (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
-        RAISE;
-    END IF;
-    RETURN QUERY SELECT s.section, s.id, s.distance FROM hashindex.search_tenants($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) s;
 END
 $function$;
 
