@@ -297,6 +297,39 @@ BEGIN
 END
 $$;
 
+-- A sample of a table's vectors that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so
+-- whole pages of it are drawn. By cosine a vector of zeros has no distance, and is left out. Called by train, with its settings.
+CREATE OR REPLACE FUNCTION hashindex._draw_rows(table_name regclass, column_name text, metric text, sample integer, seed bigint) RETURNS {ext}.vector[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    rows_in_table double precision;
+    share double precision;
+    rows {ext}.vector[];
+BEGIN
+    rows_in_table := sum(greatest(c.reltuples, 0)) FROM pg_class c
+    WHERE c.relkind <> 'p' AND (c.oid = table_name OR c.oid IN (SELECT t.relid FROM pg_partition_tree(table_name) t));
+    IF rows_in_table <= 1000000 THEN
+        EXECUTE format('SELECT count(%I) FROM %s', column_name, table_name) INTO rows_in_table;
+    END IF;
+    share := least(1, 1.2 * sample / rows_in_table);
+    LOOP
+        -- Many rows may have no vector: then a larger part of the table is read.
+        EXECUTE format(
+            'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE {ext}.vector_norm(b.%I::{ext}.vector) < 1e15 AND {ext}.vector_norm(b.%I::{ext}.vector) %s 0 AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
+            format(CASE WHEN metric = 'cosine' THEN '{ext}.l2_normalize(b.%I::{ext}.vector)' ELSE 'b.%I::{ext}.vector' END, column_name),
+            table_name,
+            CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name, column_name, CASE metric WHEN 'cosine' THEN '>' ELSE '>=' END,
+            CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
+        ) INTO rows USING sample, share, seed;
+        EXIT WHEN share >= 1 OR cardinality(rows) >= sample;
+        share := least(1, share * greatest(2, 1.2 * sample / greatest(coalesce(cardinality(rows), 0), 1)));
+    END LOOP;
+    RETURN rows;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION hashindex.train(
     name text,
     table_name regclass,
@@ -328,8 +361,6 @@ DECLARE
     asking integer[];
     places integer[];
     recall jsonb;
-    rows_in_table double precision;
-    share double precision;
     dimension integer;
     rows {ext}.vector[];
     least_rows integer := CASE WHEN force THEN 2 ELSE 1000 END;
@@ -343,27 +374,9 @@ BEGIN
     PERFORM hashindex._check_administrator();
     SELECT o.* INTO cuts, dimension FROM hashindex._check_training(name, table_name, column_name, method, cuts, metric, sample, seed) o;
 
-    -- A sample that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so whole
-    -- pages of it are drawn. At most 256 MB are held. By cosine a vector of zeros has no distance, and is left out.
+    -- At most 256 MB are held.
     sample := least(sample, 67108864 / dimension);
-    rows_in_table := sum(greatest(c.reltuples, 0)) FROM pg_class c
-    WHERE c.relkind <> 'p' AND (c.oid = table_name OR c.oid IN (SELECT t.relid FROM pg_partition_tree(table_name) t));
-    IF rows_in_table <= 1000000 THEN
-        EXECUTE format('SELECT count(%I) FROM %s', column_name, table_name) INTO rows_in_table;
-    END IF;
-    share := least(1, 1.2 * sample / rows_in_table);
-    LOOP
-        -- Many rows may have no vector: then a larger part of the table is read.
-        EXECUTE format(
-            'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE {ext}.vector_norm(b.%I::{ext}.vector) < 1e15 AND {ext}.vector_norm(b.%I::{ext}.vector) %s 0 AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
-            format(CASE WHEN metric = 'cosine' THEN '{ext}.l2_normalize(b.%I::{ext}.vector)' ELSE 'b.%I::{ext}.vector' END, column_name),
-            table_name,
-            CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name, column_name, CASE metric WHEN 'cosine' THEN '>' ELSE '>=' END,
-            CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
-        ) INTO rows USING sample, share, seed;
-        EXIT WHEN share >= 1 OR cardinality(rows) >= sample;
-        share := least(1, share * greatest(2, 1.2 * sample / greatest(coalesce(cardinality(rows), 0), 1)));
-    END LOOP;
+    rows := hashindex._draw_rows(table_name, column_name, metric, sample, seed);
     IF coalesce(cardinality(rows), 0) < least_rows THEN
         RAISE EXCEPTION '% rows are too few to learn from', coalesce(cardinality(rows), 0)
             USING ERRCODE = 'object_not_in_prerequisite_state',

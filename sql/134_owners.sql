@@ -42,7 +42,7 @@ BEGIN
         EXECUTE 'PREPARE hashindex_read AS SELECT FROM ' || tables;
     EXCEPTION
         WHEN duplicate_prepared_statement THEN
-            -- It is left where a statement was cancelled just here.
+            -- The name is left where a statement was cancelled just here.
             DEALLOCATE hashindex_read;
             EXECUTE 'PREPARE hashindex_read AS SELECT FROM ' || tables;
         WHEN insufficient_privilege THEN

@@ -14,6 +14,7 @@ DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     keys text[] := CASE WHEN by_lists THEN hashindex._code_keys(i) ELSE i.key_columns END;
     bits integer := m.n_bits FROM hashindex.model m WHERE m.id = s.model_id;
+    columns text := concat_ws(', ', hashindex._columns_of('b', i.key_columns), 'b.' || quote_ident(i.tenant_column));
     asked {ext}.vector;
     code text;
 BEGIN
@@ -32,11 +33,11 @@ BEGIN
             PERFORM hashindex._check_plain(base::regclass, s.column_name);
             PERFORM hashindex._check_vector_column(base::regclass, s.column_name, s.dimension, false);
             -- The table is locked before the codes, as by TRUNCATE and drops.
-            EXECUTE format('SELECT FROM %s WHERE false', base);
+            EXECUTE format('SELECT %s FROM %s b WHERE false', columns, base);
             PERFORM hashindex._require_codes(i, s);
             EXECUTE format('SELECT FROM hashindex.%s WHERE false', hashindex._part_of(s, 'codes'));
         ELSE
-            EXECUTE format('SELECT %I, %I FROM %s WHERE false', s.code_column, s.column_name, base);
+            EXECUTE format('SELECT %s, b.%I, b.%I FROM %s b WHERE false', columns, s.code_column, s.column_name, base);
         END IF;
     EXCEPTION WHEN undefined_table OR undefined_column THEN
         PERFORM hashindex._refuse_renamed(i);

@@ -41,6 +41,8 @@ SETTINGS = {
 }
 _SETTLE = query("connection.settle")
 
+_CANCEL_SECONDS = 5.0
+
 #: SQL for the schema and the version of pgvector.
 EXTENSION: LiteralString = (
     "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
@@ -270,11 +272,13 @@ def check_idle(connection: Connection, why: str) -> None:
 
 
 def close_if_cut_off(connection: Connection) -> None:
-    """Close a connection whose statement an exception of a signal handler has cut off.
+    """Cancel a statement that an exception of a signal handler has cut off, and close.
 
-    psycopg cancels a statement for Ctrl-C alone. The server ends the work once the client is gone.
+    psycopg does so for Ctrl-C and SystemExit alone.
     """
     if not connection.closed and connection.info.transaction_status == TransactionStatus.ACTIVE:
+        with contextlib.suppress(psycopg.Error):
+            connection.cancel_safe(timeout=_CANCEL_SECONDS)
         connection.close()
 
 

@@ -90,6 +90,8 @@ class Hasher(ABC):
     #: The kinds of supervision that it takes: "labels", "pairs", "triplets". At least one of them
     #: must be given. Empty for methods that need only rows.
     learns_from: ClassVar[tuple[str, ...]] = ()
+    #: Whether pairs alone are enough to learn from.
+    pairs_alone: ClassVar[bool] = True
     #: Whether it also takes a graph; it never needs one.
     takes_graph: ClassVar[bool] = False
     #: Whether it gives at most one bit for each dimension.

@@ -114,6 +114,7 @@ class CGHash(Hasher):
 
     method = "cghash"
     learns_from = ("labels", "triplets", "pairs")
+    pairs_alone = False
     weighs_bits = True
     # All triplets of all rows.
     paper_parameters: ClassVar[Mapping[str, Any]] = {

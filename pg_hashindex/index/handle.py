@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Self, Unpack
+
+from psycopg.pq import TransactionStatus
 
 from ..db.connection import Connection, prepare
 from ..db.keys import as_text
@@ -210,10 +213,13 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         return getattr(self.metadata, name)
 
     def _row_steps(self) -> Steps[IndexRow]:
-        # No transaction block: those of threads that share the connection would be nested.
         with translated_errors():
             prepare(self.connection)
-        return (yield from super()._row_steps())
+        # No block in autocommit mode: those of threads that share the connection would be nested.
+        idle = self.connection.info.transaction_status == TransactionStatus.IDLE
+        own = self.connection.transaction() if idle and not self.connection.autocommit else None
+        with own or nullcontext():
+            return (yield from super()._row_steps())
 
     def waiting(self) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches."""

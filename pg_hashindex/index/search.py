@@ -181,7 +181,7 @@ class Search(_Question):
                 ),
             )
             if tenant is not None and tenant.value is not None:
-                equalities = json.dumps({row.tenant_column: tenant.value}, default=str)
+                equalities = json.dumps({row.tenant_column: tenant.value}, default=as_text)
             restriction = filter_text(
                 row.connection, self.where, row.table_name, row.qualified_table
             )

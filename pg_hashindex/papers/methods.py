@@ -127,14 +127,13 @@ class Method:
     ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None, dict[str, Any]]:
         """Return the rows, the labels, and what else the split has that the hasher learns from.
 
-        A method that learns from triplets or pairs ignores labels if the split has some of these;
+        A method that can learn from triplets or pairs alone ignores labels if the split has these;
         pairs stand beside the labels of rows that the split names, though.
         """
         read = self.transductive_data if hasher.transductive else self.training_data
         X, y = read(split)
         known = self.relations(split, hasher, transductive=hasher.transductive)
-        # CGHash takes pairs beside triplets or labels alone.
-        pairs = "pairs" in known and "triplets" not in hasher.learns_from and self.labels == "all"
+        pairs = "pairs" in known and hasher.pairs_alone and self.labels == "all"
         alone = "triplets" in known or pairs
         return X, None if alone else y, known
 
@@ -214,11 +213,7 @@ def default_methods(split: Split, bits: Sequence[int]) -> list[str]:
         if not hasher.learns_from
         or ("labels" in hasher.learns_from and split.train_labels is not None)
         or ("triplets" in hasher.learns_from and split.triplets is not None)
-        or (
-            "pairs" in hasher.learns_from
-            and "triplets" not in hasher.learns_from
-            and split.pairs is not None
-        )
+        or ("pairs" in hasher.learns_from and hasher.pairs_alone and split.pairs is not None)
     ]
     if find_spec("torch") is None:
         learnable = [name for name in learnable if not issubclass(HASHERS[name], DeepHasher)]

@@ -56,7 +56,7 @@ BEGIN
     -- Locks the table first, then codes, in the order that all other functions use. In blocks of their own: inside one with a handler a standby
     -- that is in conflict with recovery ends the session, not the statement.
     BEGIN
-        PERFORM {each table.key}, {table}.{column} FROM {table} WHERE false;
+        PERFORM {each table.key}, {table}.{column}{if tenant}, {table}.{tenant}{end tenant} FROM {table} WHERE false;
     EXCEPTION WHEN undefined_table OR undefined_column THEN
         PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
         RAISE;

@@ -57,7 +57,7 @@ BEGIN
 {else sharded}
     -- A block of its own: inside one with a handler a standby that is in conflict with recovery ends the session, not the statement.
     BEGIN
-        PERFORM {each table.key}, {table}.{column}, {ranking} hashindex_ranked FROM {table} WHERE false;
+        PERFORM {each table.key}, {table}.{column}, {ranking} hashindex_ranked{if tenant}, {table}.{tenant}{end tenant} FROM {table} WHERE false;
     EXCEPTION WHEN undefined_table OR undefined_column THEN
         PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
         RAISE;

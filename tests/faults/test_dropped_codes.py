@@ -27,8 +27,8 @@ DEAR = """
     AS 'BEGIN RETURN true; END'
 """
 #: Locks that a search waits for: the row of its set, before it looks whether codes are there;
-#: and, in a session without kept plans, the model, after that.
-PLACES = {"before it looks for codes": ("index_set", True), "after": ("model", False)}
+#: and, after that, the codes.
+PLACES = {"before it looks for codes": ("index_set", True), "after": ("codes", True)}
 
 
 @pytest.mark.parametrize("access", ["lists", "scan"])
@@ -38,7 +38,7 @@ PLACES = {"before it looks for codes": ("index_set", True), "after": ("model", F
 def test_a_search_that_waits_while_its_codes_are_dropped(
     listed, url, name, isolation, waits_for, warm, access
 ):
-    """It has the former function and snapshot, and no lock on the former codes yet."""
+    """It has the former function and snapshot, and no lock on the former codes."""
     if access != "lists":
         with_access(listed, access)
     listed.connection.execute(DEAR)
@@ -50,6 +50,7 @@ def test_a_search_that_waits_while_its_codes_are_dropped(
         )
     ]
     before = tables_of(listed)
+    waits_for = before[0] if waits_for == "codes" else waits_for
     answers = meet_a_drop(listed, url, statement, isolation, waits_for, warm=warm)
     assert tables_of(listed)[0] != before[0]
     assert answers == exact

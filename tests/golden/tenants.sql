@@ -85,7 +85,7 @@ BEGIN
     -- Locks the table first, then codes, in the order that all other functions use. In blocks of their own: inside one with a handler a standby
     -- that is in conflict with recovery ends the session, not the statement.
     BEGIN
-        PERFORM public.posts.section, public.posts.id, public.posts.embedding FROM public.posts WHERE false;
+        PERFORM public.posts.section, public.posts.id, public.posts.embedding, public.posts.section FROM public.posts WHERE false;
     EXCEPTION WHEN undefined_table OR undefined_column THEN
         PERFORM hashindex._refuse_renamed(hashindex.find_index('tenants'));
         RAISE;

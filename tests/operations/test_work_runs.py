@@ -264,7 +264,7 @@ def test_a_killed_build_is_dead_work_that_encode_continues(bare, other, victim):
 
 
 def test_an_exception_of_a_signal_handler_comes_through_and_frees_the_claim(url, unencoded):
-    """As a soft time limit of Celery; psycopg cancels a statement for Ctrl-C alone."""
+    """As a soft time limit of Celery."""
 
     def interrupt(*_):
         raise TimeoutError
@@ -287,7 +287,6 @@ def test_an_exception_of_a_signal_handler_comes_through_and_frees_the_claim(url,
             with claimed_work(unencoded.connection, "swap", unencoded.name):
                 return
         except InUseError:
-            # The server looks for its client twice a second.
             assert time.monotonic() < until
             time.sleep(0.1)
 
