@@ -304,7 +304,7 @@ def test_drop_after_the_table_was_dropped(index):
     connection = index.connection
     connection.execute("DROP TABLE items")
     assert [found.name for found in list_indexes(connection)] == ["items_idx"]
-    with pytest.raises(InvalidInputError, match='relation "public.items" does not exist'):
+    with pytest.raises(InvalidInputError, match='table public.items of index "items_idx" does not'):
         HashIndex.open(connection, "items_idx").search(np.ones(8))
     index.drop()
     assert list_indexes(connection) == []

@@ -28,10 +28,12 @@ SYNTAX_ERROR = {
     "_create_codes",
     "_create_log",
     "_create_triggers",
+    "_draw_rows",
     "_estimate",
     "_exact_search",
     "_filter_of",
     "_list_candidates",
+    "_lock_to_read",
     "_set_statement",
     "_true_neighbours",
     # The type's name is parsed as one, with an error of syntax on PostgreSQL 15.
