@@ -323,7 +323,7 @@ BEGIN
             CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name, column_name, CASE metric WHEN 'cosine' THEN '>' ELSE '>=' END,
             CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
         ) INTO rows USING sample, share, seed;
-        EXIT WHEN share >= 1 OR cardinality(rows) >= sample;
+        EXIT WHEN share >= 1 OR cardinality(rows) >= sample OR (share > 0) IS NOT TRUE;
         share := least(1, share * greatest(2, 1.2 * sample / greatest(coalesce(cardinality(rows), 0), 1)));
     END LOOP;
     RETURN rows;
