@@ -607,6 +607,7 @@ def figures(monkeypatch, tmp_path):
     for folder in module.COMMANDS:
         commit(tmp_path / folder / "text", "before")
     monkeypatch.setattr(module, "busy_cores", lambda: 0.02)
+    monkeypatch.setattr(module, "slowness", lambda: 1.1)
     monkeypatch.setattr("sys.argv", ["figures.py"])
     monkeypatch.setenv("WORD", "value")
     return module
@@ -645,6 +646,17 @@ def test_a_busy_machine_measures_nothing_unless_forced_to(figures, monkeypatch):
     with pytest.raises(SystemExit, match="did not end"):
         figures.main()
     assert json.loads(figures.MARKS.read_text())["one"]["others"] == 0.4
+
+
+def test_a_slow_machine_measures_nothing_unless_forced_to(figures, monkeypatch):
+    monkeypatch.setattr(figures, "slowness", lambda: 2.5)
+    with pytest.raises(SystemExit, match=r"2\.5 times as long"):
+        figures.main()
+    assert not figures.MARKS.exists()
+    monkeypatch.setattr("sys.argv", ["figures.py", "--anyway"])
+    with pytest.raises(SystemExit, match="did not end"):
+        figures.main()
+    assert json.loads(figures.MARKS.read_text())["one"]["slowness"] == 2.5
 
 
 def test_a_part_that_lacks_a_cluster_is_left_out(figures, monkeypatch, capsys):
