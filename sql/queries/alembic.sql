@@ -15,6 +15,16 @@ LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = i.schema_name
 LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
 ORDER BY i.name
 
+-- name: declared
+-- Name of the index that is declared under a name on a table. That of a table that is gone is found by its place: another's may have the bare name.
+SELECT coalesce(
+    hashindex._declared_name({name}, to_regclass({table})),
+    (SELECT i.name FROM hashindex.index i
+     WHERE i.table_name = {bare} AND i.schema_name = coalesce({schema}, pg_catalog.current_schema())
+       AND i.name IN ({name}, i.schema_name || '_' || {name}, left({name}, 31) || '_' || left(md5(i.schema_name), 8))
+     ORDER BY i.name <> {name} LIMIT 1),
+    {name})
+
 -- name: waits
 -- Whether the declared index is there and lists are to be built for it, for which its rows wait to be encoded.
 SELECT s.state = 'building' OR NOT s.encoded FROM hashindex.index i JOIN hashindex.index_set s ON s.index_name = i.name AND s.encoded IS NOT NULL

@@ -50,67 +50,73 @@ DECLARE
     hashindex_ids {key_type}[];
     hashindex_count bigint;
     hashindex_found integer := 0;
+    hashindex_exactly boolean;
     hashindex_ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_done text;
 BEGIN
-    -- Locks the table first, then codes, in the order that all other functions use. In blocks of their own: inside one with a handler a standby
-    -- that is in conflict with recovery ends the session, not the statement.
+    -- Whatever names tables that may be gone. A block of its own: inside one with a handler a standby that is in conflict with recovery ends the
+    -- session, not the statement.
     BEGIN
-        PERFORM {each table.key}, {table}.{column}{if tenant}, {table}.{tenant}{end tenant} FROM {table} WHERE false;
+{if tenant}
+        IF $7 IS NULL THEN
+            PERFORM hashindex._require_tenant({index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
+        END IF;
+        IF $7 IS NULL AND hashindex_equals IS NOT NULL THEN
+            $7 := hashindex._tenant_of(hashindex.find_index({index}), hashindex_equals);
+            hashindex_equals := nullif(CASE WHEN $7 IS NULL THEN $6 ELSE $6 - {tenant_literal} END, '{}');
+        END IF;
+        IF $7 IS NULL THEN
+            -- The rows of all tenants are searched by a filter.
+            $5 := coalesce($5, 'true');
+        END IF;
+        hashindex_condition := {{{table}.{tenant} OPERATOR(pg_catalog.=) }} || quote_literal($7) || {{::{tenant_type}}};
+{end tenant}
+        IF $5 IS NOT NULL OR hashindex_equals IS NOT NULL THEN
+            hashindex_filter := hashindex._filter_of(
+                hashindex.find_index({index}), $5, CASE WHEN hashindex_condition IS NULL THEN hashindex_equals ELSE coalesce(hashindex_equals, '{}') END, caller_path
+            );
+            -- The filter's share, within the tenant.
+            hashindex_rows := CASE WHEN hashindex_condition IS NULL THEN hashindex._estimated_rows({table_literal}::regclass)
+                ELSE (hashindex._estimate({{SELECT FROM {table} WHERE }} || hashindex_condition, 'pg_catalog, pg_temp')).matching END;
+            hashindex_condition := concat_ws(' AND ', hashindex_filter, hashindex_condition);
+            -- Without brackets, since a filter is one condition, and not a part of a statement, nor several.
+            SELECT e.matching, e.cost INTO hashindex_matching, hashindex_cost FROM hashindex._estimate({{SELECT FROM {table} WHERE }} || hashindex_condition || E'\nLIMIT ALL', hashindex_path) e;
+            hashindex_share := least(1, greatest(hashindex_matching, 1) / greatest(hashindex_rows, 1));
+            -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
+            hashindex_needed := hashindex_n + 2 * sqrt(hashindex_n);
+            hashindex_n := least(ceil(hashindex_needed / hashindex_share), 2147483647);
+            -- The nearest matching rows are spread over more lists than the nearest rows.
+            hashindex_probes := ceil(hashindex_probes * sqrt(1 / hashindex_share));
+        END IF;
+        -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
+        hashindex_exactly := coalesce(NOT by_code AND hashindex_cost + hashindex_matching * hashindex._row_cost({dimension}) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share, false)
+            OR ({codes_are_hidden});
+        -- Locks the table first, then codes, in the order that all other functions use.
+        PERFORM {each table.key}, {table}.{column} FROM {table} WHERE false;
+{if tenant}
+        IF $7 IS NOT NULL THEN
+            PERFORM {table}.{tenant} FROM {table} WHERE false;
+        END IF;
+{end tenant}
+        IF NOT hashindex_exactly THEN
+            PERFORM FROM {code_table} WHERE false;
+{if lists}
+            PERFORM FROM {landmarks} WHERE false;
+{end lists}
+        END IF;
     EXCEPTION WHEN undefined_table OR undefined_column THEN
         PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
-        RAISE;
-    END;
-{if tenant}
-    IF $7 IS NULL THEN
-        PERFORM hashindex._require_tenant({index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
-    END IF;
-    IF $7 IS NULL AND hashindex_equals IS NOT NULL THEN
-        $7 := hashindex._tenant_of(hashindex.find_index({index}), hashindex_equals);
-        hashindex_equals := nullif(CASE WHEN $7 IS NULL THEN $6 ELSE $6 - {tenant_literal} END, '{}');
-    END IF;
-    IF $7 IS NULL THEN
-        -- The rows of all tenants are searched by a filter.
-        $5 := coalesce($5, 'true');
-    END IF;
-    hashindex_condition := {{{table}.{tenant} OPERATOR(pg_catalog.=) }} || quote_literal($7) || {{::{tenant_type}}};
-{end tenant}
-    IF $5 IS NOT NULL OR hashindex_equals IS NOT NULL THEN
-        hashindex_filter := hashindex._filter_of(
-            hashindex.find_index({index}), $5, CASE WHEN hashindex_condition IS NULL THEN hashindex_equals ELSE coalesce(hashindex_equals, '{}') END, caller_path
-        );
-        -- The filter's share, within the tenant.
-        hashindex_rows := CASE WHEN hashindex_condition IS NULL THEN hashindex._estimated_rows({table_literal}::regclass)
-            ELSE (hashindex._estimate({{SELECT FROM {table} WHERE }} || hashindex_condition, 'pg_catalog, pg_temp')).matching END;
-        hashindex_condition := concat_ws(' AND ', hashindex_filter, hashindex_condition);
-        -- Without brackets, since a filter is one condition, and not a part of a statement, nor several.
-        SELECT e.matching, e.cost INTO hashindex_matching, hashindex_cost FROM hashindex._estimate({{SELECT FROM {table} WHERE }} || hashindex_condition || E'\nLIMIT ALL', hashindex_path) e;
-        hashindex_share := least(1, greatest(hashindex_matching, 1) / greatest(hashindex_rows, 1));
-        -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
-        hashindex_needed := hashindex_n + 2 * sqrt(hashindex_n);
-        hashindex_n := least(ceil(hashindex_needed / hashindex_share), 2147483647);
-        -- The nearest matching rows are spread over more lists than the nearest rows.
-        hashindex_probes := ceil(hashindex_probes * sqrt(1 / hashindex_share));
-    END IF;
-    -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF NOT by_code AND hashindex_cost + hashindex_matching * hashindex._row_cost({dimension}) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
-        OR ({codes_are_hidden}) THEN
-        RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
-        RETURN;
-    END IF;
-    BEGIN
-        PERFORM FROM {code_table} WHERE false;
-{if lists}
-        PERFORM FROM {landmarks} WHERE false;
-{end lists}
-    EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes meanwhile. The function is another one then.
-        IF {codes_are_there} THEN
+        IF hashindex_exactly IS NOT false OR {codes_are_there} THEN
             RAISE;
         END IF;
         RETURN QUERY SELECT {each s.shown}, s.distance FROM {search}($1, $2, $3, $4, $5, $6, {if tenant}$7, $8, $9, $10{else tenant}$7, $8{end tenant}) s;
         RETURN;
     END;
+    IF hashindex_exactly THEN
+        RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
+        RETURN;
+    END IF;
     -- A caller without rights on codes has none on models.
     hashindex_projection := {projection};
     hashindex_codes := {query_codes};

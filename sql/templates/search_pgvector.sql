@@ -39,6 +39,7 @@ DECLARE
     hashindex_rows double precision;
     hashindex_count bigint := 0;
     hashindex_found integer := 0;
+    hashindex_exactly boolean;
     hashindex_done text;
     -- Settings of the caller's, which are put back.
 {if sharded}
@@ -53,42 +54,49 @@ DECLARE
     hashindex_memory text := coalesce(nullif(current_setting('hnsw.scan_mem_multiplier', true), ''), '1');
 {end sharded}
 BEGIN
+    -- Whatever names columns that may be gone. A block of its own: inside one with a handler a standby that is in conflict with recovery ends the
+    -- session, not the statement.
+    BEGIN
+{if tenant}
+        IF $7 IS NULL THEN
+            PERFORM hashindex._require_tenant({index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
+        END IF;
+{end tenant}
+        IF $5 IS NOT NULL OR $6 <> '{}' OR {if tenant}$7 IS NOT NULL OR {end tenant}row_security_active({table_literal}) THEN
+            IF $6 <> '{}'{if tenant} OR $7 IS NOT NULL{end tenant} THEN
+{if tenant}
+                hashindex_filter := concat_ws(
+                    ' AND ', nullif(hashindex._filter_of(hashindex.find_index({index}), $5, CASE WHEN $7 IS NULL THEN $6 ELSE coalesce($6, '{}') END, caller_path), ''),
+                    {{{table}.{tenant} OPERATOR(pg_catalog.=) }} || quote_literal($7) || {{::{tenant_type}}}
+                );
+{else tenant}
+                hashindex_filter := hashindex._filter_of(hashindex.find_index({index}), $5, $6, caller_path);
+{end tenant}
+            END IF;
+            -- Without brackets, since a filter is one condition, and not a part of a statement.
+            hashindex_matching := (hashindex._estimate({{SELECT FROM {table} WHERE }} || coalesce(hashindex_filter, 'true'), hashindex_path)).matching;
+            hashindex_rows := greatest(hashindex._estimated_rows({table_literal}::regclass), hashindex_matching, 1);
+            -- Comparing those that match takes as long as the scan of an index at sqrt(400 N) of N rows, 5,000 of 60,000 (measured).
+            hashindex_exactly := hashindex_matching <= {few};
+            hashindex_step := 2;
+            hashindex_tuples := 4.0 * hashindex_n * hashindex_rows / greatest(hashindex_matching, 1);
+        END IF;
 {if sharded}
 {else sharded}
-    -- A block of its own: inside one with a handler a standby that is in conflict with recovery ends the session, not the statement.
-    BEGIN
-        PERFORM {each table.key}, {table}.{column}, {ranking} hashindex_ranked{if tenant}, {table}.{tenant}{end tenant} FROM {table} WHERE false;
+        PERFORM {each table.key}, {table}.{column}, {ranking} hashindex_ranked FROM {table} WHERE false;
+{if tenant}
+        IF $7 IS NOT NULL THEN
+            PERFORM {table}.{tenant} FROM {table} WHERE false;
+        END IF;
+{end tenant}
     EXCEPTION WHEN undefined_table OR undefined_column THEN
         PERFORM hashindex._refuse_renamed(hashindex.find_index({index}));
         RAISE;
-    END;
 {end sharded}
-{if tenant}
-    IF $7 IS NULL THEN
-        PERFORM hashindex._require_tenant({index}, {table_literal}, {tenant_literal}, NULL, $8, $6);
-    END IF;
-{end tenant}
-    IF $5 IS NOT NULL OR $6 <> '{}' OR {if tenant}$7 IS NOT NULL OR {end tenant}row_security_active({table_literal}) THEN
-        IF $6 <> '{}'{if tenant} OR $7 IS NOT NULL{end tenant} THEN
-{if tenant}
-            hashindex_filter := concat_ws(
-                ' AND ', nullif(hashindex._filter_of(hashindex.find_index({index}), $5, CASE WHEN $7 IS NULL THEN $6 ELSE coalesce($6, '{}') END, caller_path), ''),
-                {{{table}.{tenant} OPERATOR(pg_catalog.=) }} || quote_literal($7) || {{::{tenant_type}}}
-            );
-{else tenant}
-            hashindex_filter := hashindex._filter_of(hashindex.find_index({index}), $5, $6, caller_path);
-{end tenant}
-        END IF;
-        -- Without brackets, since a filter is one condition, and not a part of a statement.
-        hashindex_matching := (hashindex._estimate({{SELECT FROM {table} WHERE }} || coalesce(hashindex_filter, 'true'), hashindex_path)).matching;
-        hashindex_rows := greatest(hashindex._estimated_rows({table_literal}::regclass), hashindex_matching, 1);
-        -- Comparing those that match takes as long as the scan of an index at sqrt(400 N) of N rows, 5,000 of 60,000 (measured).
-        IF hashindex_matching <= {few} THEN
-            RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_filter, hashindex_path) a;
-            RETURN;
-        END IF;
-        hashindex_step := 2;
-        hashindex_tuples := 4.0 * hashindex_n * hashindex_rows / hashindex_matching;
+    END;
+    IF hashindex_exactly THEN
+        RETURN QUERY SELECT {key_of_text}, a.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k, hashindex_filter, hashindex_path) a;
+        RETURN;
     END IF;
     LOOP
         -- Whichever of pgvector's indexes the planner takes.

@@ -79,56 +79,57 @@ DECLARE
     hashindex_ids pg_catalog.int8[];
     hashindex_count bigint;
     hashindex_found integer := 0;
+    hashindex_exactly boolean;
     hashindex_ef_search text := coalesce(nullif(current_setting('hnsw.ef_search', true), ''), '40');
     hashindex_done text;
 BEGIN
-    -- Locks the table first, then codes, in the order that all other functions use. In blocks of their own: inside one with a handler a standby
-    -- that is in conflict with recovery ends the session, not the statement.
+    -- Whatever names tables that may be gone. A block of its own: inside one with a handler a standby that is in conflict with recovery ends the
+    -- session, not the statement.
     BEGIN
-        PERFORM public.items.id, public.items.embedding FROM public.items WHERE false;
-    EXCEPTION WHEN undefined_table OR undefined_column THEN
-        PERFORM hashindex._refuse_renamed(hashindex.find_index('landmarks'));
-        RAISE;
-    END;
-    IF $5 IS NOT NULL OR hashindex_equals IS NOT NULL THEN
-        hashindex_filter := hashindex._filter_of(
-            hashindex.find_index('landmarks'), $5, CASE WHEN hashindex_condition IS NULL THEN hashindex_equals ELSE coalesce(hashindex_equals, '{}') END, caller_path
-        );
-        -- The filter's share, within the tenant.
-        hashindex_rows := CASE WHEN hashindex_condition IS NULL THEN hashindex._estimated_rows('public.items'::regclass)
-            ELSE (hashindex._estimate('SELECT FROM public.items WHERE ' || hashindex_condition, 'pg_catalog, pg_temp')).matching END;
-        hashindex_condition := concat_ws(' AND ', hashindex_filter, hashindex_condition);
-        -- Without brackets, since a filter is one condition, and not a part of a statement, nor several.
-        SELECT e.matching, e.cost INTO hashindex_matching, hashindex_cost FROM hashindex._estimate('SELECT FROM public.items WHERE ' || hashindex_condition || E'\nLIMIT ALL', hashindex_path) e;
-        hashindex_share := least(1, greatest(hashindex_matching, 1) / greatest(hashindex_rows, 1));
-        -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
-        hashindex_needed := hashindex_n + 2 * sqrt(hashindex_n);
-        hashindex_n := least(ceil(hashindex_needed / hashindex_share), 2147483647);
-        -- The nearest matching rows are spread over more lists than the nearest rows.
-        hashindex_probes := ceil(hashindex_probes * sqrt(1 / hashindex_share));
-    END IF;
-    -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF NOT by_code AND hashindex_cost + hashindex_matching * hashindex._row_cost(8) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share
-        OR (row_security_active('public.items')
+        IF $5 IS NOT NULL OR hashindex_equals IS NOT NULL THEN
+            hashindex_filter := hashindex._filter_of(
+                hashindex.find_index('landmarks'), $5, CASE WHEN hashindex_condition IS NULL THEN hashindex_equals ELSE coalesce(hashindex_equals, '{}') END, caller_path
+            );
+            -- The filter's share, within the tenant.
+            hashindex_rows := CASE WHEN hashindex_condition IS NULL THEN hashindex._estimated_rows('public.items'::regclass)
+                ELSE (hashindex._estimate('SELECT FROM public.items WHERE ' || hashindex_condition, 'pg_catalog, pg_temp')).matching END;
+            hashindex_condition := concat_ws(' AND ', hashindex_filter, hashindex_condition);
+            -- Without brackets, since a filter is one condition, and not a part of a statement, nor several.
+            SELECT e.matching, e.cost INTO hashindex_matching, hashindex_cost FROM hashindex._estimate('SELECT FROM public.items WHERE ' || hashindex_condition || E'\nLIMIT ALL', hashindex_path) e;
+            hashindex_share := least(1, greatest(hashindex_matching, 1) / greatest(hashindex_rows, 1));
+            -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
+            hashindex_needed := hashindex_n + 2 * sqrt(hashindex_n);
+            hashindex_n := least(ceil(hashindex_needed / hashindex_share), 2147483647);
+            -- The nearest matching rows are spread over more lists than the nearest rows.
+            hashindex_probes := ceil(hashindex_probes * sqrt(1 / hashindex_share));
+        END IF;
+        -- Compares the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
+        hashindex_exactly := coalesce(NOT by_code AND hashindex_cost + hashindex_matching * hashindex._row_cost(8) <= 2000 + 5 * hashindex_wanted::double precision / hashindex_share, false)
+            OR (row_security_active('public.items')
             OR has_column_privilege(to_regclass('hashindex.set_SET_codes'), 'code', 'SELECT') IS NOT TRUE
             OR NOT to_regclass('hashindex.set_SET_landmarks') IS NOT NULL
             OR NOT EXISTS (SELECT FROM hashindex.index_set x, pg_trigger t WHERE x.id = SET AND x.state = 'used' AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.set_SET_codes'))
             AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')
-            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent)))) THEN
-        RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
-        RETURN;
-    END IF;
-    BEGIN
-        PERFORM FROM hashindex.set_SET_codes WHERE false;
-        PERFORM FROM hashindex.set_SET_landmarks WHERE false;
-    EXCEPTION WHEN undefined_table THEN
+            AND NOT EXISTS (SELECT FROM pg_inherits h WHERE 'public.items'::regclass IN (h.inhrelid, h.inhparent))));
+        -- Locks the table first, then codes, in the order that all other functions use.
+        PERFORM public.items.id, public.items.embedding FROM public.items WHERE false;
+        IF NOT hashindex_exactly THEN
+            PERFORM FROM hashindex.set_SET_codes WHERE false;
+            PERFORM FROM hashindex.set_SET_landmarks WHERE false;
+        END IF;
+    EXCEPTION WHEN undefined_table OR undefined_column THEN
+        PERFORM hashindex._refuse_renamed(hashindex.find_index('landmarks'));
         -- A build may have dropped these codes meanwhile. The function is another one then.
-        IF (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
+        IF hashindex_exactly IS NOT false OR (to_regclass('hashindex.set_SET_codes') IS NOT NULL AND to_regclass('hashindex.set_SET_landmarks') IS NOT NULL) THEN
             RAISE;
         END IF;
         RETURN QUERY SELECT s.id, s.distance FROM hashindex.search_landmarks($1, $2, $3, $4, $5, $6, $7, $8) s;
         RETURN;
     END;
+    IF hashindex_exactly THEN
+        RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k, hashindex_condition, hashindex_path) a;
+        RETURN;
+    END IF;
     -- A caller without rights on codes has none on models.
     hashindex_projection := (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x);
     hashindex_codes := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));

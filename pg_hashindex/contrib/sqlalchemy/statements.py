@@ -10,6 +10,7 @@ from psycopg import sql
 from sqlalchemy.engine.mock import MockConnection
 
 from ...db.server_errors import warning_of
+from ...db.sql_files import query
 from .specification import IndexSpec, qualified
 
 #: SQLSTATE of the warning that rows wait for a command that encodes them.
@@ -59,14 +60,12 @@ def name_on(name: str, table: str | None = None, schema: str | None = None) -> s
             "to_regclass(pg_catalog.quote_ident(i.table_name))) "
             "FROM hashindex.index i WHERE i.name = {0}), {0})"
         ).format(sql.Literal(name))
-    # The index of a table that is gone is found by its place: another's may have the bare name.
-    return sql.SQL(
-        "coalesce(hashindex._declared_name({0}, to_regclass({1})), "
-        "(SELECT i.name FROM hashindex.index i WHERE i.table_name = {2} "
-        "AND i.schema_name = coalesce({3}, pg_catalog.current_schema()) AND i.name IN ({0}, "
-        "i.schema_name || '_' || {0}, left({0}, 31) || '_' || left(md5(i.schema_name), 8)) "
-        "ORDER BY i.name <> {0} LIMIT 1), {0})"
-    ).format(*map(sql.Literal, (name, qualified(schema, table), table, schema)))
+    names = {"name": name, "table": qualified(schema, table), "bare": table, "schema": schema}
+    # On one line, as the rest of a statement.
+    statement = sql.SQL(" ".join(query("alembic.declared").split()))
+    return sql.SQL("({})").format(
+        statement.format(**{word: sql.Literal(value) for word, value in names.items()})
+    )
 
 
 def swap_statement(name: sql.Composable, options: dict[str, Any]) -> str:
