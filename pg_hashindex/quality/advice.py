@@ -184,8 +184,10 @@ def choose(facts: Facts, access: str | None = None) -> Choice:
         if (access is None or (not one.set and one.method == access == "hnsw"))
         and _serves(facts, one, kind)
     ]
-    # A name first, then halfvecs before vectors: the smaller.
-    best = min(kept, key=lambda one: (not one.set, one.bytes, one.name), default=None)
+    # A name first, then the kind of the rules, then halfvecs before vectors: the smaller.
+    best = min(
+        kept, key=lambda one: (not one.set, one.kind != kind, one.bytes, one.name), default=None
+    )
     if best is not None:
         return Choice("keep", _why_kept(facts, best), _compared(facts, sizes, "keep", best), best)
     return Choice(kind, why, _compared(facts, sizes, kind, forced=access is not None))

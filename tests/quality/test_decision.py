@@ -69,6 +69,8 @@ def test_an_index_that_is_there():
     named = There("docs", "codes of docs:1 in hnsw", "codes", 140 * MB, True, 1.2)
     assert choose(replace(TEXTS, there=(graph, halves))).there == halves
     assert choose(replace(TEXTS, there=(graph, halves, named))).there == named
+    other = There("docs_v", "vectors in hnsw", "vectors", 351 * MB, True, 0.6)
+    assert choose(replace(TEXTS, there=(named, other))).there == other
     # IVFFlat reads all of its lists to reach a recall, so it reaches each.
     lists = There("lists", "", "vectors", 350 * MB, True, 95.0, method="ivfflat")
     assert kind(there=(lists,)) == "vectors"
