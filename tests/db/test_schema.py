@@ -304,7 +304,8 @@ def test_downgrade_is_refused_while_the_user_uses_ours(url, statement):
     "statement",
     [
         "UPDATE hashindex.alembic_version SET version_num = '0001'",
-        "UPDATE hashindex.alembic_version SET version_num = '0001'; DROP TABLE hashindex.object",
+        "UPDATE hashindex.alembic_version SET version_num = '0001';"
+        "ALTER TABLE hashindex.object RENAME TO gone",
     ],
 )
 def test_a_schema_of_an_earlier_commit_is_refused(url, run, statement):
