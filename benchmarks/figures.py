@@ -269,7 +269,7 @@ def main() -> None:
         return
     # A shell that starts this in the background has it ignore the signal that ends a part.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    slow = slowness() if left else 1.0
+    slow = 1.0 if all(part.missing for part in left) else slowness()
     if slow > SLOW and not args.anyway:
         sys.exit(
             f"a code takes {slow:g} times as long as where the figures of the pages were measured: "

@@ -74,9 +74,7 @@ def claim(connection: Connection, work: str, name: str) -> None:
         held = _has(connection, lock)
     except BaseException:
         # By Ctrl-C too: nothing else would release it before the session ends.
-        close_if_cut_off(connection)
-        if not connection.closed:
-            release(connection, work, name)
+        release(connection, work, name)
         raise
     if not held:
         # Without the lock, the claim does not count. The lock ends with the pooler's session.
@@ -117,7 +115,10 @@ def _has(connection: Connection, lock: int) -> bool:
 
 
 def release(connection: Connection, work: str, name: str) -> None:
-    """Release the work that this session claimed."""
+    """Release the work that this session claimed; the end of a session does that too."""
+    close_if_cut_off(connection)
+    if connection.closed:
+        return
     with connection.transaction():
         released = execute(connection, _RELEASE, [work, name]).fetchone()
     # After the row is gone: without its lock it would look dead.

@@ -17,7 +17,7 @@ from typing import Any, Literal, LiteralString
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from .connection import Connection, close_if_cut_off
+from .connection import Connection
 from .locks import claim, release
 from .owners import prepare_schema
 from .progress import Progress
@@ -112,9 +112,7 @@ def claimed_work(connection: Connection, work: str, name: str) -> Iterator[Work]
     try:
         yield Work(connection, work, name)
     finally:
-        close_if_cut_off(connection)
-        if not connection.closed:
-            release(connection, work, name)
+        release(connection, work, name)
 
 
 @dataclass(frozen=True)

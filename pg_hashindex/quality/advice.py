@@ -16,7 +16,7 @@ from ..hashers import HASHERS, Thermometer
 from ..index.catalog import IndexRow
 from ..models.model import OPERATORS
 from ..models.store import StoredModel
-from ..training import METHOD
+from ..training import LEAST_ROWS, METHOD
 from .doctor_catalog import usual_metric
 from .doctor_findings import (
     Advice,
@@ -45,8 +45,6 @@ SAME_TIME, SAME_MS = 1.1, 5.0
 _FAST_MS = 5.0
 #: Why a set is taken that `--access` names.
 FORCED = "--access says so"
-#: The fewest rows that a model learns from.
-LEAST_ROWS = 1000
 # Writes a second: an insert takes 4 ms of CPU with HNSW over vectors, 3 over codes, .6 with lists.
 _SOME_WRITES, _MANY_WRITES = 30.0, 100.0
 # Rows of a tenant from which lists are the fastest where the table does not fit into memory, and

@@ -24,7 +24,7 @@ from ..index.options import OPTIONS, same_option
 from ..models import store
 from ..models.model import Metric
 from ..models.store import StoredModel
-from ..training import METHOD, default_bits, hasher_for
+from ..training import LEAST_ROWS, METHOD, default_bits, hasher_for
 from . import advice, sizes
 from .doctor_findings import Diagnosis
 
@@ -178,7 +178,7 @@ def choose(
             )
         kinds: dict[str | None, advice.Kind] = {"lists": "lists", "ivfflat": "codes in IVFFlat"}
         # A model learns nothing from few rows.
-        few = found.table.vectors < advice.LEAST_ROWS
+        few = found.table.vectors < LEAST_ROWS
         kind = kinds.get(access, "vectors" if few else "codes")
         why = f"pgvector's index serves a {found.table.kind}" if access is None else advice.FORCED
         return advice.Choice(kind, why, ())

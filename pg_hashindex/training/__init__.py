@@ -6,6 +6,7 @@ Imports `hashers`, `models`, `metrics` and `db`. Read `fitting.train` first, the
 
 from ..models.codes import RowCodes
 from .fitting import (
+    LEAST_ROWS,
     METHOD,
     check_method_takes,
     default_bits,
@@ -16,6 +17,7 @@ from .fitting import (
 )
 
 __all__ = [
+    "LEAST_ROWS",
     "METHOD",
     "RowCodes",
     "check_method_takes",

@@ -28,6 +28,8 @@ from ..models.vectors import SparseRows, as_rows, have_directions
 
 #: The method that finds the most of the true neighbours of embeddings; see docs/methods.md.
 METHOD = "itq"
+#: The fewest rows that a model learns from, unless it is forced to.
+LEAST_ROWS = 1000
 
 # Most rows to hold back, besides a tenth of all and of each label: enough to measure recall to 1 %.
 _HELD_BACK_ROWS = 500
@@ -305,7 +307,7 @@ def _settle_bits(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> bo
         hasher.n_bits = fewer
     n_bits = hasher.n_bits or hasher.default_bits(dimension)
     # A mean is learned from all rows, however many there are of them.
-    least = 1000 if hasher.method == "thermometer" else max(1000, 10 * n_bits)
+    least = LEAST_ROWS if hasher.method == "thermometer" else max(LEAST_ROWS, 10 * n_bits)
     if n_rows < least and not force:
         raise InvalidInputError(
             f"{n_rows} rows are too few to learn {n_bits} projections from: with fewer than "

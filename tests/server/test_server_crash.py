@@ -124,16 +124,6 @@ def test_keep_running(embedded, fork):
     assert embedded.is_running
 
 
-def test_another_process_keeps_it_running(embedded, fork, eventually):
-    owner = fork(own, embedded.data_dir)
-    assert eventually(lambda: is_owned(embedded))
-    (guard,) = guards_of(embedded)
-    embedded.keep_running()
-    owner.kill()
-    assert eventually(lambda: is_gone(guard))
-    assert embedded.is_running
-
-
 def test_the_context_leaves_a_server_that_was_made_permanent(embedded):
     with embedded:
         EmbeddedServer(embedded.data_dir).start()
@@ -169,11 +159,12 @@ def test_until_exit_does_not_finished(embedded, fork):
     assert embedded.is_running
 
 
-def test_a_permanent_start_keeps_running(embedded, fork, eventually):
+@pytest.mark.parametrize("act", [EmbeddedServer.start, EmbeddedServer.keep_running])
+def test_another_process_keeps_it_running(embedded, fork, eventually, act):
     owner = fork(own, embedded.data_dir)
     assert eventually(lambda: is_owned(embedded))
     (guard,) = guards_of(embedded)
-    embedded.start()
+    act(embedded)
     owner.kill()
     assert eventually(lambda: is_gone(guard))
     assert embedded.is_running
